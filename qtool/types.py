@@ -1,0 +1,137 @@
+"""The words that all parts of qtool share: names of ops, dtypes, targets, and how one tensor is quantized.
+
+Torch-free. Nothing here has behaviour beyond checking itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from qtool.errors import RangeError
+
+
+class Op(StrEnum):
+    """The op patterns that can run in int8; everything else is a float island.
+
+    A pattern is the op with what is fused into it: `conv2d` stands for conv2d + batch norm + relu too.
+    `LAYOUT` is every op that only moves values (view, flatten, permute, slice, split, pad with zero ...):
+    its output has its input's scale and zero point.
+    """
+
+    CONV1D = "conv1d"
+    CONV2D = "conv2d"
+    LINEAR = "linear"
+    ADD = "add"
+    MUL = "mul"
+    CAT = "cat"
+    MAX_POOL = "max_pool"
+    AVG_POOL = "avg_pool"
+    MEAN = "mean"
+    LAYOUT = "layout"
+
+
+MAC_OPS = frozenset({Op.CONV1D, Op.CONV2D, Op.LINEAR})
+"""Ops that multiply and accumulate: they have a weight, and their kernels may saturate."""
+
+
+class Dtype(StrEnum):
+    """Integer dtypes of codes."""
+
+    UINT8 = "uint8"
+    INT8 = "int8"
+
+
+DTYPE_LIMITS = {Dtype.UINT8: (0, 255), Dtype.INT8: (-128, 127)}
+
+
+class Granularity(StrEnum):
+    """How many scales a tensor has: one, or one per index of an axis."""
+
+    TENSOR = "tensor"
+    CHANNEL = "channel"
+
+
+class Isa(StrEnum):
+    """The CPU a model is made for: `any` promises nothing, so it is planned like `no-vnni`."""
+
+    ANY = "any"
+    VNNI = "vnni"
+    NO_VNNI = "no-vnni"
+
+
+class Reduce(StrEnum):
+    """When activations give up their eighth bit: where the target needs it, always, or never."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class Verdict(StrEnum):
+    """What becomes of a node."""
+
+    INT8 = "int8"
+    FLOAT = "float"
+
+
+class Stage(StrEnum):
+    """How far a file has come."""
+
+    PREPARED = "prepared"
+    TRAINED = "trained"
+    CONVERTED = "converted"
+    EXPORTED = "exported"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """How one tensor is quantized, and which rule says so.
+
+    Attributes:
+        dtype: dtype of the codes.
+        qmin: smallest code used, inclusive; at least the dtype's.
+        qmax: largest code used, inclusive; at most the dtype's.
+        granularity: one scale for the tensor, or one per channel.
+        axis: the channel axis, counted from the front; None for one scale.
+        symmetric: the zero point is fixed (0 for int8).
+        reduce_range: the range is smaller than the dtype's because of the target's kernels.
+        observer: name of the observer that finds the range.
+        why: the reason for the range, in words.
+        source: where the rule comes from.
+
+    Raises:
+        RangeError: qmin and qmax do not fit the dtype or each other.
+
+    Example:
+        >>> Spec(dtype=Dtype.UINT8, qmin=0, qmax=127, reduce_range=True, observer="minmax").num_steps
+        127
+    """
+
+    dtype: Dtype
+    qmin: int
+    qmax: int
+    granularity: Granularity = Granularity.TENSOR
+    axis: int | None = None
+    symmetric: bool = False
+    reduce_range: bool = False
+    observer: str = "minmax"
+    why: str = ""
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        low, high = DTYPE_LIMITS[self.dtype]
+        if not low <= self.qmin < self.qmax <= high:
+            msg = (
+                f"range {self.qmin}..{self.qmax} does not fit {self.dtype.value}: "
+                f"it must lie in {low}..{high} with qmin < qmax"
+            )
+            raise RangeError(msg)
+        if (self.axis is None) != (self.granularity is Granularity.TENSOR):
+            msg = f"granularity {self.granularity.value!r} with axis {self.axis}: only 'channel' has an axis"
+            raise RangeError(msg)
+
+    @property
+    def num_steps(self) -> int:
+        """Number of steps between the smallest and the largest code."""
+        return self.qmax - self.qmin
