@@ -15,8 +15,9 @@ class Op(StrEnum):
     """The op patterns that can run in int8; everything else is a float island.
 
     A pattern is the op with what is fused into it: `conv2d` stands for conv2d + batch norm + relu too.
-    `LAYOUT` is every op that only moves values (view, flatten, permute, slice, split, pad with zero ...):
-    its output has its input's scale and zero point.
+    `LAYOUT` is every op that only moves values (view, flatten, permute, slice, split, pad with zero ...),
+    `ACTIVATION` a relu, relu6 or hardtanh that could not be fused into the op before it; the output of both has
+    its input's scale and zero point.
     """
 
     CONV1D = "conv1d"
@@ -28,6 +29,7 @@ class Op(StrEnum):
     MAX_POOL = "max_pool"
     AVG_POOL = "avg_pool"
     MEAN = "mean"
+    ACTIVATION = "activation"
     LAYOUT = "layout"
 
 
