@@ -1,0 +1,1 @@
+"""Reads files without running anything in them."""

@@ -1,0 +1,1 @@
+"""Turns reports and plans into text and JSON."""
