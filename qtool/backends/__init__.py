@@ -1,0 +1,1 @@
+"""What each backend can do, and which integer ranges follow from it."""

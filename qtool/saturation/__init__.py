@@ -1,0 +1,1 @@
+"""Proofs, from weights and ranges alone, that kernels cannot saturate."""

@@ -1,0 +1,64 @@
+"""onnxruntime: ONNX models with quantize/dequantize pairs; its u8 x s8 kernels saturate without VNNI."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from qtool.backends.catalog.aten_ops import CLAMPS
+from qtool.backends.record import Backend, KernelIsa, OpRule, Saturates, Support
+from qtool.types import Granularity, Op
+
+ORT: Final = "https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/"
+ORT_DOC: Final = "https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html"
+_PER_CHANNEL_FIRST: Final = (Granularity.CHANNEL, Granularity.TENSOR)
+_UNLESS: Final = "its input uses 0..127, or the CPU has VNNI (AVX-512 VNNI, AVX-VNNI or AMX)"
+_QDQ: Final = f"{ORT}core/optimizer/qdq_transformer/selectors_actions/qdq_selector_action_transformer.cc"
+
+BACKEND: Final = Backend(
+    name="onnxruntime",
+    title="ONNX Runtime, CPU, QDQ models",
+    engine=None,
+    runtime="onnxruntime",
+    isa=KernelIsa(
+        vnni_flags=("avx_vnni", "avx512_vnni", "amx_int8"),
+        source=f"{ORT}core/mlas/lib/platform.cpp",
+    ),
+    rules=(
+        OpRule(
+            op=Op.CONV1D,
+            support=Support.WRONG_UNLESS,
+            unless=_UNLESS,
+            granularities=_PER_CHANNEL_FIRST,
+            saturates=Saturates.WITHOUT_VNNI,
+            fused_activations=CLAMPS,
+            source=ORT_DOC,
+        ),
+        OpRule(
+            op=Op.CONV2D,
+            support=Support.WRONG_UNLESS,
+            unless=_UNLESS,
+            granularities=_PER_CHANNEL_FIRST,
+            saturates=Saturates.WITHOUT_VNNI,
+            fused_activations=CLAMPS,
+            source=ORT_DOC,
+        ),
+        OpRule(
+            op=Op.LINEAR,
+            support=Support.WRONG_UNLESS,
+            unless=_UNLESS,
+            granularities=_PER_CHANNEL_FIRST,
+            saturates=Saturates.WITHOUT_VNNI,
+            fused_activations=CLAMPS,
+            source=ORT_DOC,
+        ),
+        OpRule(op=Op.ADD, support=Support.EQUAL, fused_activations=CLAMPS, source=_QDQ),
+        OpRule(op=Op.MUL, support=Support.EQUAL, fused_activations=CLAMPS, source=_QDQ),
+        OpRule(op=Op.CAT, support=Support.EQUAL, fused_activations=CLAMPS, shares_input_parameters=True, source=_QDQ),
+        OpRule(op=Op.MAX_POOL, support=Support.EQUAL, shares_input_parameters=True, source=_QDQ),
+        OpRule(op=Op.AVG_POOL, support=Support.EQUAL, source=_QDQ),
+        OpRule(op=Op.MEAN, support=Support.EQUAL, source=_QDQ),
+        OpRule(op=Op.ACTIVATION, support=Support.EQUAL, shares_input_parameters=True, source=_QDQ),
+        OpRule(op=Op.LAYOUT, support=Support.EQUAL, shares_input_parameters=True, source=_QDQ),
+    ),
+    source=ORT_DOC,
+)

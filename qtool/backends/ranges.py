@@ -1,0 +1,200 @@
+"""Which integer codes a tensor may use: the only home of qmin, qmax and reduce_range.
+
+The rule in words. A kernel that adds two u8 x s8 products in int16 clips above 32767. With activation codes
+0..255 two products reach 255 * 127 * 2 = 64770; with 0..127 they reach 127 * 127 * 2 = 32258, which fits. So an
+activation gives up its eighth bit where one of the int8 kernels that read it would clip on the CPU it is made for,
+and nowhere else. Nothing downstream takes a boolean `reduce_range` and works out a range from it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from qtool.backends.record import RangeName, Saturates, Support
+from qtool.errors import RangeError, UsageError
+from qtool.types import DTYPE_LIMITS, MAC_OPS, Dtype, Granularity, Isa, Op, Reduce, Spec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qtool.backends.record import Backend
+
+INT_RANGES: dict[tuple[Dtype, RangeName], tuple[int, int]] = {
+    (Dtype.UINT8, RangeName.FULL): DTYPE_LIMITS[Dtype.UINT8],
+    (Dtype.UINT8, RangeName.REDUCED): (0, 127),
+    (Dtype.INT8, RangeName.FULL): DTYPE_LIMITS[Dtype.INT8],
+    (Dtype.INT8, RangeName.REDUCED): (-64, 63),
+    # Without -128, so that a code can be negated when a negative batch norm gamma is folded into the weight.
+    (Dtype.INT8, RangeName.SYMMETRIC): (-127, 127),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consumer:
+    """One int8 node that reads an activation.
+
+    Attributes:
+        node: its name for people.
+        op: its op pattern.
+        depthwise: a convolution with one input channel per group.
+        reduce: what the config asks for at this node.
+    """
+
+    node: str
+    op: Op
+    depthwise: bool = False
+    reduce: Reduce = Reduce.AUTO
+
+
+def int_range(dtype: Dtype, name: RangeName) -> tuple[int, int]:
+    """Return (qmin, qmax) of a named range.
+
+    Raises:
+        RangeError: the dtype has no range of that name.
+
+    Example:
+        >>> int_range(Dtype.UINT8, RangeName.REDUCED)
+        (0, 127)
+    """
+    try:
+        return INT_RANGES[dtype, name]
+    except KeyError:
+        known = ", ".join(f"{d.value} {r.value}" for d, r in INT_RANGES)
+        msg = f"dtype {str(dtype)!r} has no {str(name)!r} range. Known: {known}"
+        raise RangeError(msg) from None
+
+
+def would_saturate(backend: Backend, isa: Isa, op: Op, *, depthwise: bool = False) -> bool:
+    """Return whether the kernel of an op can clip full-range activations on that CPU.
+
+    `Isa.ANY` promises nothing, so it counts as a CPU without VNNI.
+
+    Raises:
+        RangeError: the op is unknown.
+    """
+    rule = backend.rule(op)
+    saturates = rule.depthwise_saturates if depthwise else rule.saturates
+    return saturates is Saturates.ALWAYS or (saturates is Saturates.WITHOUT_VNNI and isa is not Isa.VNNI)
+
+
+def activation_spec(backend: Backend, isa: Isa, consumers: Sequence[Consumer], *, observer: str) -> Spec:
+    """Return how an activation is quantized, given the int8 nodes that read it.
+
+    Args:
+        backend: what runs the model.
+        isa: the CPU it is made for.
+        consumers: the int8 nodes that read the activation; none if only the model's output does.
+        observer: name of the observer, passed through.
+
+    Raises:
+        RangeError: a consumer's op is unknown, or unsupported by the backend.
+
+    Example:
+        >>> conv = Consumer(node="features.0", op=Op.CONV2D)
+        >>> spec = activation_spec(backend("fbgemm"), Isa.ANY, [conv], observer="minmax")
+        >>> spec.qmin, spec.qmax, spec.reduce_range
+        (0, 127, True)
+    """
+    for consumer in consumers:
+        if backend.rule(consumer.op).support is Support.UNSUPPORTED:
+            msg = f"{consumer.node!r}: {backend.name} has no int8 {consumer.op.value}; keep that node in float"
+            raise RangeError(msg)
+    reduce_range, why, source = _reduction(backend, isa, consumers)
+    name = RangeName.REDUCED if reduce_range else RangeName.FULL
+    qmin, qmax = int_range(backend.activation_dtype, name)
+    return Spec(
+        dtype=backend.activation_dtype,
+        qmin=qmin,
+        qmax=qmax,
+        reduce_range=reduce_range,
+        observer=observer,
+        why=why,
+        source=source,
+    )
+
+
+def weight_spec(backend: Backend, op: Op, *, granularity: Granularity | None, axis: int, observer: str) -> Spec:
+    """Return how a weight is quantized.
+
+    Args:
+        backend: what runs the model.
+        op: the op the weight belongs to.
+        granularity: what the config asks for; None takes the best the backend can do.
+        axis: axis of the output channels, used with one scale per channel.
+        observer: name of the observer, passed through.
+
+    Raises:
+        RangeError: the op is unknown, or has no int8 weight on this backend.
+        UsageError: the backend cannot do the granularity asked for.
+
+    Example:
+        >>> spec = weight_spec(backend("qnnpack"), Op.LINEAR, granularity=None, axis=0, observer="minmax")
+        >>> spec.qmin, spec.qmax, spec.granularity.value
+        (-127, 127, 'channel')
+    """
+    rule = backend.rule(op)
+    if not rule.granularities:
+        msg = f"{op.value!r} has no int8 weight on {backend.name}; ops with a weight: {', '.join(sorted(MAC_OPS))}"
+        raise RangeError(msg)
+    chosen = rule.granularities[0] if granularity is None else granularity
+    if chosen not in rule.granularities:
+        allowed = ", ".join(repr(g.value) for g in rule.granularities)
+        msg = f"granularity {chosen.value!r} is not possible for {op.value} on {backend.name}; it can do {allowed}"
+        raise UsageError(msg)
+    qmin, qmax = int_range(backend.weight_dtype, backend.weight_range)
+    asked = "best the backend can do" if granularity is None else "asked for"
+    return Spec(
+        dtype=backend.weight_dtype,
+        qmin=qmin,
+        qmax=qmax,
+        granularity=chosen,
+        axis=axis if chosen is Granularity.CHANNEL else None,
+        symmetric=True,
+        observer=observer,
+        why=f"{backend.weight_range.value} range: codes can be negated; per {chosen.value}: {asked}",
+        source=rule.source,
+    )
+
+
+def check_activation(spec: Spec) -> None:
+    """Check that an activation's range and its reduce_range flag say the same.
+
+    Raises:
+        RangeError: they contradict each other.
+
+    Example:
+        >>> check_activation(Spec(dtype=Dtype.UINT8, qmin=0, qmax=255, reduce_range=True))
+        Traceback (most recent call last):
+        RangeError: reduce_range=True with range 0..255 ...
+    """
+    name = RangeName.REDUCED if spec.reduce_range else RangeName.FULL
+    qmin, qmax = int_range(spec.dtype, name)
+    if (spec.qmin, spec.qmax) != (qmin, qmax):
+        msg = (
+            f"reduce_range={spec.reduce_range} with range {spec.qmin}..{spec.qmax} contradict each other: "
+            f"{name.value} {spec.dtype.value} is {qmin}..{qmax}. Set one of them only"
+        )
+        raise RangeError(msg)
+
+
+def _reduction(backend: Backend, isa: Isa, consumers: Sequence[Consumer]) -> tuple[bool, str, str]:
+    """Return whether the range is reduced, why, and the source of the rule."""
+    readers = [consumer for consumer in consumers if consumer.op in MAC_OPS]
+    if not readers:
+        return False, "no int8 convolution or linear reads it", backend.source
+    always = next((c for c in readers if c.reduce is Reduce.ALWAYS), None)
+    if always:
+        return True, f"asked for: always ({always.node})", "config: reduce_range"
+    clipping = [c for c in readers if would_saturate(backend, isa, c.op, depthwise=c.depthwise)]
+    auto = next((c for c in clipping if c.reduce is Reduce.AUTO), None)
+    if auto:
+        kind = f"depthwise {auto.op.value}" if auto.depthwise else auto.op.value
+        why = f"{backend.name}'s {kind} adds pairs in int16 for isa {isa.value} ({auto.node})"
+        return True, why, backend.rule(auto.op).source
+    if clipping:
+        first = clipping[0]
+        why = f"asked for: never ({first.node}); can saturate on {backend.name} for isa {isa.value}"
+        return False, why, "config: reduce_range"
+    first = readers[0]
+    return False, f"exact on {backend.name} for isa {isa.value}", backend.rule(first.op).source

@@ -1,0 +1,168 @@
+"""The shape of a backend's description: frozen records without behaviour.
+
+A backend is one constant in one file of `qtool/backends/catalog/`, made of the records below. What follows from
+them (which codes an activation may use on which CPU) is decided in `qtool.backends.ranges`, nowhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from qtool.errors import RangeError, nearest
+from qtool.types import MAC_OPS, Dtype, Granularity, Op
+
+
+class Support(StrEnum):
+    """What a backend's int8 kernel of one op computes, compared with the reference arithmetic.
+
+    EQUAL: at most one output step from it, for every input.
+    UNSUPPORTED: there is no int8 kernel; the op runs in float.
+    WRONG_UNLESS: equal only under the condition the rule states; else wrong without a message.
+    """
+
+    EQUAL = "equal"
+    UNSUPPORTED = "unsupported"
+    WRONG_UNLESS = "wrong_unless"
+
+
+class Saturates(StrEnum):
+    """On which CPUs a kernel adds pairs of u8 x s8 products in int16, which clips full-range codes.
+
+    255 * 127 * 2 = 64770 is above 32767; 127 * 127 * 2 = 32258 is not.
+    """
+
+    NEVER = "never"
+    WITHOUT_VNNI = "without_vnni"
+    ALWAYS = "always"
+
+
+class RangeName(StrEnum):
+    """Which part of its dtype a tensor's codes use; `qtool.backends.ranges` has the numbers.
+
+    FULL: all of it. REDUCED: half of it, one bit less. SYMMETRIC: as many negative as positive codes.
+    """
+
+    FULL = "full"
+    REDUCED = "reduced"
+    SYMMETRIC = "symmetric"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpRule:
+    """What one backend does with one op.
+
+    Attributes:
+        op: the op pattern.
+        support: what its int8 kernel computes.
+        unless: with WRONG_UNLESS, the condition under which the kernel is right, in words; else empty.
+        granularities: of the weight, best first; empty for ops without weight.
+        saturates: where the kernel's int16 sums clip.
+        depthwise_saturates: the same for a convolution with one input channel per group, which has its own kernel.
+        fused_activations: activations computed with the op, without a quantized value in between.
+        shares_input_parameters: the output has its inputs' scale and zero point.
+        note: what else a reader should know, in words.
+        source: upstream file, or `measured: <test file>`, that shows it.
+
+    Raises:
+        RangeError: the rule contradicts itself.
+    """
+
+    op: Op
+    support: Support
+    unless: str = ""
+    granularities: tuple[Granularity, ...] = ()
+    saturates: Saturates = Saturates.NEVER
+    depthwise_saturates: Saturates = Saturates.NEVER
+    fused_activations: tuple[str, ...] = ()
+    shares_input_parameters: bool = False
+    note: str = ""
+    source: str
+
+    def __post_init__(self) -> None:
+        if (self.support is Support.WRONG_UNLESS) != bool(self.unless):
+            msg = (
+                f"rule for {self.op.value!r}: support {self.support.value!r} with condition {self.unless!r}; "
+                "exactly the 'wrong_unless' rules state one"
+            )
+            raise RangeError(msg)
+        can_saturate = self.saturates is not Saturates.NEVER or self.depthwise_saturates is not Saturates.NEVER
+        if can_saturate and self.support is not Support.WRONG_UNLESS:
+            msg = f"rule for {self.op.value!r}: a kernel that saturates is 'wrong_unless', not {self.support.value!r}"
+            raise RangeError(msg)
+        has_weight = self.op in MAC_OPS and self.support is not Support.UNSUPPORTED
+        if has_weight != bool(self.granularities):
+            msg = f"rule for {self.op.value!r}: granularities {self.granularities}; exactly ops with a weight have some"
+            raise RangeError(msg)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelIsa:
+    """Which instruction sets keep a backend's kernels from saturating, and how they can be kept from using them.
+
+    Attributes:
+        vnni_flags: CPU flags as /proc/cpuinfo spells them; with any one of them the kernels sum in int32.
+        cap_variable: the environment variable that caps the instruction set, read when the process starts; None
+            where there is none.
+        caps: for each value of that variable that takes VNNI away or narrows it, the flags that stay usable.
+            A value that is not listed changes nothing.
+        source: upstream file that reads the flags and the variable.
+    """
+
+    vnni_flags: tuple[str, ...]
+    cap_variable: str | None = None
+    caps: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    """One way to run an int8 model: its kernels, and what they need to be right.
+
+    Attributes:
+        name: the name in configs, stamps and options.
+        title: one line for people.
+        engine: name of the torch quantized engine that runs it; None if something else does.
+        runtime: the program it runs in.
+        activation_dtype: dtype of activation codes; their zero point is free.
+        weight_dtype: dtype of weight codes; their zero point is 0.
+        weight_range: which part of that dtype weights use.
+        isa: the instruction sets its kernels depend on; None where results never depend on the CPU.
+        rules: one rule for every op.
+        source: upstream file or page that describes the backend.
+
+    Raises:
+        RangeError: two rules for one op, or an op without one.
+    """
+
+    name: str
+    title: str
+    engine: str | None
+    runtime: str
+    activation_dtype: Dtype = Dtype.UINT8
+    weight_dtype: Dtype = Dtype.INT8
+    weight_range: RangeName = RangeName.SYMMETRIC
+    isa: KernelIsa | None = None
+    rules: tuple[OpRule, ...]
+    source: str
+
+    def __post_init__(self) -> None:
+        ops = [rule.op.value for rule in self.rules]
+        if sorted(ops) != sorted(op.value for op in Op):
+            missing = sorted({op.value for op in Op} - set(ops))
+            repeated = sorted({op for op in ops if ops.count(op) > 1})
+            msg = f"backend {self.name!r}: no rule for {missing}, several for {repeated}; give every op exactly one"
+            raise RangeError(msg)
+
+    def rule(self, op: Op) -> OpRule:
+        """Return the rule for an op.
+
+        Raises:
+            RangeError: `op` is not one of `Op`.
+        """
+        for rule in self.rules:
+            if rule.op == op:
+                return rule
+        names = [known.value for known in Op]
+        msg = f"{op!r} is not an op of backend {self.name!r}{nearest(str(op), names) or '.'} Known: {', '.join(names)}"
+        raise RangeError(msg)
