@@ -1,0 +1,47 @@
+"""How far a long step has come: a bar on a terminal, now and then a line elsewhere. Always on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from qtool.cli.messages import say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SECONDS_BETWEEN_LINES = 10.0
+"""Chosen so that a log of a long run stays readable."""
+
+
+@contextmanager
+def progress(verb: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function that is told `(batches done, batches in all)` after each batch.
+
+    Example, not on a terminal:
+        >>> with progress("calibrate") as on_batch:
+        ...     on_batch(2, 2)  # on stderr: calibrate: batch 2 of 2
+    """
+    if not sys.stderr.isatty():
+        yield _lines(verb)
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True, markup=False, emoji=False, highlight=False), transient=True) as bar:
+        task = bar.add_task(verb, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _lines(verb: str) -> Callable[[int, int], None]:
+    last = time.monotonic()
+
+    def on_batch(done: int, total: int) -> None:
+        nonlocal last
+        if done == total or time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            say(f"{verb}: batch {done} of {total}")
+
+    return on_batch
