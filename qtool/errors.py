@@ -69,6 +69,10 @@ class RangeError(ModelError, ValueError):
     """An integer range, scale or zero point contradicts itself or its dtype."""
 
 
+class DtypeError(ModelError, TypeError):
+    """A tensor has a dtype that cannot be observed or quantized."""
+
+
 class DataError(QtoolError, ValueError):
     """Calibration or evaluation data cannot be read."""
 
