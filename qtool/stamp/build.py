@@ -134,7 +134,9 @@ def _saturation(
         return None
     proof = prove(codes, inputs[0].qmin, inputs[0].qmax)
     return SaturationStamp(
-        verdict=proof.verdict, num_channels=int(proof.num_channels), worst_pair_sum=int(proof.worst_pair_sum)
+        verdict=proof.verdict.value,
+        num_channels=int(proof.num_channels),
+        worst_pair_sum=int(proof.worst_pair_sum),
     )
 
 

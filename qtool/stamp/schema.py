@@ -23,6 +23,8 @@ STAMP_ENTRY = "extra/qtool/stamp.json"
 PLAN_ENTRY = "extra/qtool/plan.json"
 CONFIG_ENTRY = "extra/qtool/config.json"
 
+SaturationWord = Literal["safe", "can_saturate", "unknown"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class InputStamp:
@@ -46,10 +48,10 @@ class SaturationStamp:
     Attributes:
         verdict: `safe` is a proof; `can_saturate` names at least one channel; `unknown` promises nothing.
         num_channels: output channels that can saturate.
-        worst_pair_sum: the largest magnitude a sum of two products can have; int16 ends at 32767.
+        worst_pair_sum: the sum of two products that is largest in magnitude, signed; int16 ends at 32767.
     """
 
-    verdict: Literal["safe", "can_saturate", "unknown"]
+    verdict: SaturationWord
     num_channels: int
     worst_pair_sum: int
 
