@@ -1,0 +1,1 @@
+"""Quantization arithmetic: scale and zero point, rounding, fake-quantize."""

@@ -1,0 +1,1 @@
+"""What finds the range of a tensor from data."""

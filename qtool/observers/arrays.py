@@ -1,0 +1,45 @@
+"""Checks of observer state that comes from a file, before any of it is taken."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qtool.errors import FileFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import nn
+
+
+def check_arrays(observer: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
+    """Check that `arrays` can replace the buffers of a fresh observer.
+
+    A buffer without channels yet, `(0,)` or `(0, 0)`, fits any length; all others must have their shape.
+
+    Raises:
+        FileFormatError: a name, dtype, shape, count or range is wrong.
+    """
+    buffers = {name: buffer.cpu().numpy() for name, buffer in observer.named_buffers()}
+    kind = type(observer).__name__
+    if set(arrays) != set(buffers):
+        msg = f"state of {kind} holds {sorted(arrays)}: it must hold {sorted(buffers)}"
+        raise FileFormatError(msg)
+    for name, array in arrays.items():
+        expected = buffers[name]
+        fits = array.ndim == expected.ndim if expected.size == 0 else array.shape == expected.shape
+        if array.dtype != expected.dtype or not fits:
+            msg = (
+                f"state {name!r} of {kind} is {array.dtype} of shape {array.shape}: "
+                f"it must be {expected.dtype} of shape {expected.shape}"
+            )
+            raise FileFormatError(msg)
+    low, high, num_batches = arrays["low"], arrays["high"], int(arrays["num_batches"])
+    same_channels = low.shape == high.shape
+    # Before the first tensor low is above high.
+    ordered = same_channels and (num_batches == 0 or bool(np.all(np.isfinite(low) & np.isfinite(high) & (low <= high))))
+    if num_batches < 0 or not ordered:
+        msg = f"state of {kind} has {num_batches} batches and a range that is not finite and in order"
+        raise FileFormatError(msg)

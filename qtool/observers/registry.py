@@ -1,0 +1,53 @@
+"""Observers by name."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from qtool.errors import UsageError, nearest
+from qtool.observers.min_max import MinMaxObserver
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from qtool.observers.base import NonFinite, Observer
+
+OBSERVERS: Mapping[str, type[Observer]] = MappingProxyType({"minmax": MinMaxObserver})
+"""Observers of activations: one range for a stream of tensors."""
+
+WEIGHT_OBSERVERS: Mapping[str, type[Observer]] = MappingProxyType({"minmax": MinMaxObserver})
+"""Observers of weights: one range per tensor or per channel, found on the values themselves."""
+
+DEFAULT_ACTIVATION_OBSERVER = "minmax"
+"""What `auto` means for activations."""
+
+DEFAULT_WEIGHT_OBSERVER = "minmax"
+"""What `auto` means for weights."""
+
+
+def make_observer(
+    name: str, *, axis: int | None = None, is_weight: bool = False, non_finite: NonFinite = "error"
+) -> Observer:
+    """Return a new observer.
+
+    Args:
+        name: a key of OBSERVERS, or of WEIGHT_OBSERVERS for a weight or with an axis.
+        axis: the channel axis, counted from the front; None for one range.
+        is_weight: the values of one weight are observed, not a stream of activations.
+        non_finite: what to do with NaN and infinity.
+
+    Raises:
+        UsageError: there is no observer of that name for the purpose.
+
+    Example:
+        >>> make_observer("minmax", axis=0)
+        MinMaxObserver(axis 0, 0 batches)
+    """
+    per_channel = is_weight or axis is not None
+    table = WEIGHT_OBSERVERS if per_channel else OBSERVERS
+    if name not in table:
+        purpose = "weights" if per_channel else "activations"
+        msg = f"{name!r} is not an observer of {purpose}: there are {', '.join(table)}{nearest(name, table)}"
+        raise UsageError(msg)
+    return table[name](axis, non_finite=non_finite)
