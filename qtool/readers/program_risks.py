@@ -1,0 +1,230 @@
+"""Finds what in a .pt2 torch.export.load would execute or unpickle, without loading it.
+
+What qtool writes holds none of it, so one risk is enough to refuse a file. The graph is checked field by field,
+wherever the field stands: what is not in a list of harmless forms is a risk, not the other way round.
+
+Source: torch/export/pt2_archive/_package.py and torch/_export/serde/serialize.py, the functions that read each part.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from qtool.errors import FileFormatError
+from qtool.readers.expressions import is_plain_expression, is_plain_guard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from qtool.readers.archive import Archive
+
+
+class RiskKind(StrEnum):
+    """What loading a part of a file would do."""
+
+    SAMPLE_INPUTS = "sample_inputs"
+    PICKLED_TENSOR = "pickled_tensor"
+    CUSTOM_OBJECT = "custom_object"
+    COMPILED_CODE = "compiled_code"
+    EXPRESSION = "expression"
+    OPERATOR = "operator"
+    CONTAINER_TYPE = "container_type"
+    NAME = "name"
+
+
+@dataclass(frozen=True)
+class Risk:
+    """One part of a file that loading would execute.
+
+    Attributes:
+        kind: what loading it would do.
+        entry: the archive entry it stands in.
+        detail: the part itself, cut to a line; untrusted text.
+    """
+
+    kind: RiskKind
+    entry: str
+    detail: str
+
+
+_OPERATOR = re.compile(
+    r"torch\.ops\.(?:aten\.(?!from_file\b)[a-z_][A-Za-z0-9_]*|quantized_decomposed\.[a-z_]+|torchvision\.[a-z_0-9]+)"
+    r"(?:\.(?!_)[A-Za-z0-9_]+)?"
+    r"|torch\.ops\.higher_order\.(?:cond|while_loop|wrap_with_set_grad_enabled|wrap_with_autocast)"
+    r"|torch\.sym_(?:not|min|max|float|int|ite|sum)"
+    r"|_operator\.(?:add|sub|mul|truediv|floordiv|mod|pow|neg|pos|eq|ne|lt|le|gt|ge|and_|or_|getitem)"
+    r"|math\.(?:ceil|floor|trunc|sqrt)"
+)
+_DUNDER_OPERATORS = frozenset({"__and__", "__or__", "__xor__", "__lshift__", "__rshift__"})
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CONTAINERS = frozenset({"builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict"})
+_MAX_DETAIL = 120
+
+
+def find_risks(archive: Archive) -> tuple[Risk, ...]:
+    """Return all that loading the archive with torch would execute; empty for what qtool writes.
+
+    Raises:
+        FileFormatError: a graph or a table of weights in it is not JSON of the form torch writes.
+    """
+    risks: list[Risk] = []
+    for name in archive.names:
+        risks.extend(_entry_risks(archive, name))
+    return tuple(dict.fromkeys(risks))
+
+
+def _entry_risks(archive: Archive, name: str) -> Iterator[Risk]:
+    folder, _, leaf = name.rpartition("/")
+    if folder == "data/sample_inputs" and archive.size(name):
+        yield Risk(RiskKind.SAMPLE_INPUTS, name, f"{archive.size(name)} bytes")
+    elif name.startswith("data/aotinductor/"):
+        yield Risk(RiskKind.COMPILED_CODE, name, leaf)
+    elif folder in ("data/weights", "data/constants"):
+        yield from _payload_risks(archive, name, leaf)
+    elif folder == "models":
+        for risk in _graph_risks(read_json(archive, name)):
+            yield Risk(risk.kind, name, _one_line(risk.detail))
+
+
+def _payload_risks(archive: Archive, name: str, leaf: str) -> Iterator[Risk]:
+    if leaf.startswith(("custom_obj_", "opaque_obj_")):
+        yield Risk(RiskKind.CUSTOM_OBJECT, name, leaf)
+    elif leaf.endswith(".pt"):
+        yield Risk(RiskKind.PICKLED_TENSOR, name, "tensors in the form of an older torch")
+    elif leaf.endswith(".json"):
+        for part in _dicts(read_json(archive, name)):
+            if part.get("use_pickle", False) is not False:
+                yield Risk(RiskKind.PICKLED_TENSOR, name, _one_line(str(part.get("path_name"))))
+
+
+def read_json(archive: Archive, name: str) -> object:
+    """Return the JSON value of an entry.
+
+    Raises:
+        FileFormatError: the entry is missing, damaged, too large or not JSON.
+    """
+    try:
+        value: object = json.loads(archive.read(name))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, FileFormatError):
+            raise
+        msg = f"{archive.where}: entry {name!r} is not valid JSON: {error}"
+        raise FileFormatError(msg) from error
+    return value
+
+
+def _graph_risks(graph: object) -> Iterator[Risk]:
+    """Yield the risks of a serialized graph; `entry` is left empty."""
+    for part in _dicts(graph):
+        for key, value in part.items():
+            check = _FIELD_CHECKS.get(key)
+            if check is not None:
+                yield from check(value)
+
+
+def _dicts(tree: object) -> Iterator[dict[str, object]]:
+    """Yield every JSON object in a tree, without recursion: depth is the file's choice."""
+    left = [tree]
+    while left:
+        part = left.pop()
+        if isinstance(part, dict):
+            yield part
+            left.extend(value for value in part.values() if isinstance(value, dict | list))
+        elif isinstance(part, list):
+            left.extend(value for value in part if isinstance(value, dict | list))
+
+
+def _check_expression(value: object) -> Iterator[Risk]:
+    if not isinstance(value, str) or not is_plain_expression(value):
+        yield Risk(RiskKind.EXPRESSION, "", str(value))
+
+
+def _check_guards(value: object) -> Iterator[Risk]:
+    for guard in value if isinstance(value, list) else [value]:
+        if not isinstance(guard, str) or not is_plain_guard(guard):
+            yield Risk(RiskKind.EXPRESSION, "", str(guard))
+
+
+def _check_symbols(value: object) -> Iterator[Risk]:
+    for symbol in value if isinstance(value, dict) else [str(value)]:
+        if not _NAME.fullmatch(symbol):
+            yield Risk(RiskKind.EXPRESSION, "", symbol)
+
+
+def _check_operator(value: object) -> Iterator[Risk]:
+    text = str(value)
+    dunders = {part for part in text.split(".") if part.startswith("__")}
+    if not _OPERATOR.fullmatch(text) or not dunders <= _DUNDER_OPERATORS:
+        yield Risk(RiskKind.OPERATOR, "", text)
+
+
+def _check_name(value: object) -> Iterator[Risk]:
+    # The loader writes Python source with these names in it.
+    if value not in (None, "") and not (isinstance(value, str) and _NAME.fullmatch(value)):
+        yield Risk(RiskKind.NAME, "", str(value))
+
+
+def _check_path(value: object) -> Iterator[Risk]:
+    # Module names are free, and stand quoted in that source.
+    if not isinstance(value, str) or not value.isprintable() or set(value) & set("\"'\\"):
+        yield Risk(RiskKind.NAME, "", str(value))
+
+
+def _check_names(value: object) -> Iterator[Risk]:
+    for name in value if isinstance(value, list) else [value]:
+        yield from _check_name(name)
+
+
+def _check_custom_object(value: object) -> Iterator[Risk]:
+    if value:
+        yield Risk(RiskKind.CUSTOM_OBJECT, "", str(value))
+
+
+def _check_tree_spec(value: object) -> Iterator[Risk]:
+    """Check how inputs or outputs nest: builtin containers, whose keys are words or numbers."""
+    if value in (None, ""):
+        return
+    try:
+        tree = json.loads(str(value))
+        is_plain = all(_is_plain_container(part) for part in _dicts(tree))
+    except (TypeError, ValueError, RecursionError):
+        is_plain = False
+    if not is_plain:
+        yield Risk(RiskKind.CONTAINER_TYPE, "", str(value))
+
+
+def _is_plain_container(part: dict[str, object]) -> bool:
+    if part.get("type") is None:
+        return part.get("context") is None
+    keys = json.loads(str(part["context"]))
+    # An object in the context could name an enum of any module, which the loader would import.
+    return part["type"] in _CONTAINERS and (
+        keys is None or (isinstance(keys, list) and all(isinstance(key, str | int) for key in keys))
+    )
+
+
+_FIELD_CHECKS: dict[str, Callable[[object], Iterator[Risk]]] = {
+    "expr_str": _check_expression,
+    "guards_code": _check_guards,
+    "range_constraints": _check_symbols,
+    "target": _check_operator,
+    "as_operator": _check_operator,
+    "name": _check_name,
+    "forward_arg_names": _check_names,
+    "parameter_name": _check_path,
+    "buffer_name": _check_path,
+    "tensor_constant_name": _check_path,
+    "as_custom_obj": _check_custom_object,
+    "custom_obj": _check_custom_object,
+    "custom_obj_values": _check_custom_object,
+    "in_spec": _check_tree_spec,
+    "out_spec": _check_tree_spec,
+}
+
+
+def _one_line(text: str) -> str:
+    return text if len(text) <= _MAX_DETAIL else text[: _MAX_DETAIL - 3] + "..."
