@@ -5,12 +5,15 @@ Shapes: lo, hi, amax and both results have one shape: `()` for one scale per ten
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from qtool.errors import RangeError
+
+if TYPE_CHECKING:
+    from qtool.types import Spec
 
 SCALE_FLOOR = 2.0**-63
 """The smallest scale, about 1.08e-19; exact in float32.
@@ -103,6 +106,28 @@ def symmetric_qparams(amax: Tensor | float, qmin: int, qmax: int) -> QParams:
     steps = min(zero_point - qmin, qmax - zero_point)
     scale = _settle_scale(amax / max(steps, 1))
     return QParams(scale, torch.full_like(scale, zero_point, dtype=torch.int32))
+
+
+def qparams_for(lo: Tensor | float, hi: Tensor | float, spec: Spec) -> QParams:
+    """Return the scale and zero point that cover lo..hi with the codes of `spec`.
+
+    Args:
+        lo: lower end, finite, any float dtype, `()` or `(C,)`.
+        hi: upper end, finite, at least `lo`, same shape.
+        spec: its qmin, qmax and symmetric are used.
+
+    Raises:
+        RangeError: an end is NaN or infinite, or lo > hi.
+
+    Example:
+        >>> qparams_for(-2.54, 1.0, Spec(dtype=Dtype.INT8, qmin=-127, qmax=127, symmetric=True))
+        QParams(scale=tensor(0.0200), zero_point=tensor(0, dtype=torch.int32))
+    """
+    if not spec.symmetric:
+        return affine_qparams(lo, hi, spec.qmin, spec.qmax)
+    lo, hi = _as_float64(lo), _as_float64(hi)
+    _check_range(lo, hi, spec.qmin, spec.qmax)
+    return symmetric_qparams(torch.maximum(lo.abs(), hi.abs()), spec.qmin, spec.qmax)
 
 
 def symmetric_zero_point(qmin: int, qmax: int) -> int:

@@ -43,3 +43,21 @@ def check_arrays(observer: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
     if num_batches < 0 or not ordered:
         msg = f"state of {kind} has {num_batches} batches and a range that is not finite and in order"
         raise FileFormatError(msg)
+
+
+def check_histogram(counts: np.ndarray, num_bins: int) -> np.ndarray:
+    """Return trimmed counts filled up with zeros to int64 `(num_bins,)`.
+
+    Raises:
+        FileFormatError: they are not one row of at most `num_bins` counts, or a count is negative.
+    """
+    known = counts.dtype in (np.uint32, np.int64)
+    if not known or counts.ndim != 1 or counts.size > num_bins or (counts.size and counts.min() < 0):
+        msg = (
+            f"histogram is {counts.dtype} of shape {counts.shape}: "
+            f"it must be one row of at most {num_bins} counts, uint32 or int64, none negative"
+        )
+        raise FileFormatError(msg)
+    full = np.zeros(num_bins, dtype=np.int64)
+    full[: counts.size] = counts
+    return full

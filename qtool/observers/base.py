@@ -12,7 +12,7 @@ from torch import Tensor
 from qtool.errors import DtypeError, NonFiniteError, RangeError, UncalibratedError, UsageError
 from qtool.numerics.fixed_dtype import FixedDtypeModule
 from qtool.numerics.layout import flatten_as_stored
-from qtool.numerics.qparams import QParams, affine_qparams, symmetric_qparams
+from qtool.numerics.qparams import QParams, qparams_for
 from qtool.observers.arrays import check_arrays
 
 if TYPE_CHECKING:
@@ -107,10 +107,7 @@ class Observer(FixedDtypeModule, ABC):
         if spec.axis != self.axis:
             msg = f"spec has axis {spec.axis}, but the observer kept its statistics for axis {self.axis}"
             raise RangeError(msg)
-        lo, hi = self.clipped_range(spec)
-        if spec.symmetric:
-            return symmetric_qparams(torch.maximum(lo.abs(), hi.abs()), spec.qmin, spec.qmax)
-        return affine_qparams(lo, hi, spec.qmin, spec.qmax)
+        return qparams_for(*self.clipped_range(spec), spec)
 
     @abstractmethod
     def clipped_range(self, spec: Spec) -> tuple[Tensor, Tensor]:
@@ -126,7 +123,8 @@ class Observer(FixedDtypeModule, ABC):
             RangeError: the observers are not of one kind, axis and number of channels.
         """
         result = self._fresh()
-        for observer in (self, *others):
+        members: list[Observer] = [self, *others]
+        for observer in members:
             if not isinstance(observer, type(self)) or observer.axis != self.axis:
                 msg = (
                     f"cannot merge {type(observer).__name__} of axis {observer.axis} into {type(self).__name__} "

@@ -6,17 +6,29 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from qtool.errors import UsageError, nearest
+from qtool.observers.histogram import HistogramObserver
 from qtool.observers.min_max import MinMaxObserver
+from qtool.observers.moving_average import MovingAverageObserver
+from qtool.observers.mse import MseObserver, MseWeightObserver
+from qtool.observers.percentile import PercentileObserver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from qtool.observers.base import NonFinite, Observer
 
-OBSERVERS: Mapping[str, type[Observer]] = MappingProxyType({"minmax": MinMaxObserver})
+OBSERVERS: Mapping[str, type[Observer]] = MappingProxyType(
+    {
+        "minmax": MinMaxObserver,
+        "moving_average": MovingAverageObserver,
+        "histogram": HistogramObserver,
+        "percentile": PercentileObserver,
+        "mse": MseObserver,
+    }
+)
 """Observers of activations: one range for a stream of tensors."""
 
-WEIGHT_OBSERVERS: Mapping[str, type[Observer]] = MappingProxyType({"minmax": MinMaxObserver})
+WEIGHT_OBSERVERS: Mapping[str, type[Observer]] = MappingProxyType({"minmax": MinMaxObserver, "mse": MseWeightObserver})
 """Observers of weights: one range per tensor or per channel, found on the values themselves."""
 
 DEFAULT_ACTIVATION_OBSERVER = "minmax"
