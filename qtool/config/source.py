@@ -40,6 +40,9 @@ _BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": Fal
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)", re.ASCII)
 _NUMBER = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?", re.ASCII)
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)")
+_HINTS = {
+    "mapping values are not allowed here": "so quote text that holds ': ', and give keys of one mapping one indent",
+}
 _LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
@@ -105,7 +108,7 @@ def _compose(text: str, name: str) -> yaml.Node | None:
         problem = f"found the character U+{ord(text[error.position]):04X}; allowed: printable characters"
     except yaml.MarkedYAMLError as error:
         mark = _mark(error.problem_mark or error.context_mark)
-        problem = ", ".join(part for part in (error.context, error.problem) if part)
+        problem = ", ".join(part for part in (error.context, error.problem, _HINTS.get(error.problem or "")) if part)
     except (ValueError, OverflowError):  # PyYAML lets chr() and int() fail on escapes and versions out of range
         mark = _mark(composer.get_mark() if composer else None)
         problem = "found an escape or number out of range"
@@ -135,9 +138,10 @@ class _BoundedComposer(Reader, Scanner, Parser, Composer, BaseResolver):
         elif self.depth > MAX_DEPTH:
             problem = f"found values nested more than {MAX_DEPTH} deep"
         elif tag is not None:
-            problem = f"found the tag {tag!r}; allowed: no tags, and quotes around text that looks like a number"
+            tag = tag.replace("tag:yaml.org,2002:", "!!")
+            problem = f"found the tag {tag}; allowed: no tags, and quotes around text that looks like a number"
         if problem:
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+            raise yaml.MarkedYAMLError(None, None, problem, event.start_mark)  # type: ignore[arg-type]  # stub's Mark
         self.depth += 1
         node = super().compose_node(parent, index)
         self.depth -= 1

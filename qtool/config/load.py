@@ -1,0 +1,157 @@
+"""A config from a file or from a mapping, whole and checked, or every fault of it at once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from qtool.config.document import dotted, key_path, location
+from qtool.config.mapping import document_from_mapping
+from qtool.config.problems import problems_of
+from qtool.config.schema import Config
+from qtool.config.source import mark_of_position, parse_yaml
+from qtool.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from qtool.config.document import Document, KeyPath
+
+MAX_BYTES = 1 << 18
+"""Size of the largest config; chosen: a thousand overrides take about 60 kB."""
+
+
+def load_config(path: Path) -> Config:
+    """Return the config in a YAML file.
+
+    Args:
+        path: the file; messages name it as given, relative paths inside start from its folder.
+
+    Raises:
+        ConfigError: the file cannot be read, or is no valid config; it states every fault with its place.
+
+    Example:
+        >>> load_config(Path("configs/resnet18-fbgemm.yaml")).target.backend
+        'fbgemm'
+    """
+    return parse_config(_read(path), name=str(path), base=path.absolute().parent)
+
+
+def parse_config(content: bytes, *, name: str, base: Path) -> Config:
+    """Return the config in the bytes of a YAML file.
+
+    Args:
+        content: UTF-8, with or without byte order mark.
+        name: what messages call the file.
+        base: the folder that relative paths start from.
+
+    Raises:
+        ConfigError: as `load_config`.
+    """
+    if len(content) > MAX_BYTES:
+        raise ConfigError([f"{name}: found more than {MAX_BYTES} bytes; allowed: a config, which is YAML text"])
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = error.object[: error.start].decode()  # not `content`: this is without the byte order mark
+        place = location(name, mark_of_position(before, len(before)))
+        problem = f"found the byte 0x{error.object[error.start]:02x}, which is not UTF-8; allowed: YAML text in UTF-8"
+        raise ConfigError([f"{place}: {problem}"]) from error
+    return _validated(parse_yaml(text, name), base)
+
+
+def config_from_mapping(mapping: Mapping[str, object], where: str = "config") -> Config:
+    """Return the config in a mapping of the same keys as a file has.
+
+    `version` may be left out. Tuples and lists, paths and text, enums and their values are the same. Relative paths
+    start from the current folder.
+
+    Args:
+        mapping: the config.
+        where: what messages call it.
+
+    Raises:
+        ConfigError: it is no valid config; it states every fault with its key path.
+
+    Example:
+        >>> config_from_mapping({"target": {"backend": "qnnpack"}}).quantize.reduce_range
+        <Reduce.AUTO: 'auto'>
+    """
+    return _validated(document_from_mapping({"version": 1, **mapping}, where), Path.cwd())
+
+
+def changed(config: Config, changes: Mapping[str, object], where: str) -> Config:
+    """Return the config with some keys set anew, validated again; it is located where the old one was.
+
+    Args:
+        config: the config.
+        changes: new values by key path, such as `{"target.backend": "qnnpack"}`.
+        where: what messages call the place of the new values, such as `--backend`.
+
+    Raises:
+        ConfigError: the result is no valid config.
+
+    Example:
+        >>> changed(config, {"target.backend": "qnnpack"}, "--backend").target.backend
+        'qnnpack'
+    """
+    tree = config.model_dump(mode="json")
+    for key, value in changes.items():
+        _set(tree, key_path(key), value, where)
+    result = _validated(document_from_mapping(tree, where), config.base)
+    return result.with_origin(config.document, config.base)
+
+
+def _read(path: Path) -> bytes:
+    """Return a file's bytes, at most one more than a config may have."""
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except FileNotFoundError as error:
+        problem = f"found no such file{_similar_file(path)}"
+        cause: Exception = error
+    except IsADirectoryError as error:
+        problem, cause = "found a folder; allowed: a file", error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        problem, cause = f"cannot be read: {getattr(error, 'strerror', None) or error}", error
+    raise ConfigError([f"{path}: {problem}"]) from cause
+
+
+def _similar_file(path: Path) -> str:
+    """Return the hint at a YAML file beside `path` that has nearly its name."""
+    try:
+        names = [entry.name for entry in path.parent.iterdir() if entry.suffix in (".yaml", ".yml")]
+    except OSError:
+        return f"; nor is there a folder {str(path.parent)!r}"
+    return nearest(path.name, names)
+
+
+def _validated(document: Document, base: Path) -> Config:
+    """Return the config that a document holds; raise all problems of text, keys and values together."""
+    problems = list(document.problems)
+    try:
+        # JSON, since pydantic's strict mode takes lists for tuples and text for enums there and only there.
+        config = Config.model_validate_json(json.dumps(document.tree))
+    except ValidationError as error:
+        faulty = {problem.path for problem in problems if document.value(problem.path) is None}
+        problems += [problem for problem in problems_of(error, document) if problem.path not in faulty]
+        raise document.error(problems) from error
+    if problems:
+        raise document.error(problems)
+    return config.with_origin(document, base)
+
+
+def _set(tree: Any, path: KeyPath, value: object, where: str) -> None:  # noqa: ANN401 - JSON of any shape
+    """Set the value at `path`, making the mappings above it where they are missing."""
+    for number, part in enumerate(path):
+        fits = isinstance(part, int) and part < len(tree) if isinstance(tree, list) else isinstance(tree, dict)
+        if not fits:
+            raise ConfigError([f"{where}: {dotted(path)}: found no {dotted(path[:number])} that has a {part}"])
+        if number == len(path) - 1:
+            tree[part] = value
+        elif isinstance(tree, dict) and tree.get(part) is None:
+            tree[part] = {}
+        tree = tree[part]

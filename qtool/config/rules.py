@@ -1,0 +1,99 @@
+"""What single values of a config must look like, as types for the schema.
+
+A rule raises one of two errors, and `qtool.config.problems` makes the sentence: `require` states what is allowed,
+`agree` states what is wrong between the keys of one mapping.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import PurePath
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, Field, PlainValidator
+from pydantic_core import PydanticCustomError
+
+from qtool.backends.registry import backend_names
+from qtool.config.paths import form_of_package_path
+
+NOT_ALLOWED: Final = "not_allowed"
+CONFLICT: Final = "conflict"
+MAX_SEED = (1 << 32) - 1
+"""Largest seed that numpy's RandomState takes."""
+
+
+def require(is_met: object, allowed: str, names: Iterable[str] = ()) -> None:
+    """Raise the error that only `allowed` is allowed, unless `is_met`; a wrong name is compared with `names`."""
+    if not is_met:
+        raise PydanticCustomError(NOT_ALLOWED, "{text}", {"text": allowed, "names": tuple(names)})
+
+
+def agree(is_met: object, problem: str) -> None:
+    """Raise the error that keys of the mapping around the value contradict each other, unless `is_met`."""
+    if not is_met:
+        raise PydanticCustomError(CONFLICT, "{text}", {"text": problem})
+
+
+def _check_factory(text: str) -> str:
+    module, _, attribute = text.partition(":")
+    names = [*module.split("."), *attribute.split(".")]
+    require(all(name.isidentifier() for name in names), "'package.module:attribute'")
+    return text
+
+
+def _check_backend(name: str) -> str:
+    names = backend_names()
+    require(name in names, ", ".join(names), names)
+    return name
+
+
+def _check_dimension(size: object) -> object:
+    is_size = isinstance(size, int) and not isinstance(size, bool) and size >= 1
+    is_name = isinstance(size, str) and size.isidentifier()
+    require(is_size or is_name, "a size of at least 1, or a name such as batch for a size that varies")
+    return size
+
+
+def _check_kwargs(kwargs: dict[str, Any]) -> dict[str, Any]:
+    for name in kwargs:
+        require(name.isidentifier(), f"keywords that are Python names, and {name!r} is none")
+    return kwargs
+
+
+def _check_label(pattern: str) -> str:
+    try:
+        num_groups = re.compile(pattern).groups
+    except re.error as error:
+        require(False, f"a regular expression, and this is none: {error}")
+    else:
+        require(num_groups == 1, f"one group, for the class index, as in '_([0-9]+)\\.jpg$'; this has {num_groups}")
+    return pattern
+
+
+def _check_glob(pattern: str) -> str:
+    path = PurePath(pattern)
+    require(not path.is_absolute() and ".." not in path.parts, "a pattern of names inside the folder, such as '*.jpg'")
+    return pattern
+
+
+def _check_path(text: str) -> str:
+    form = form_of_package_path(text)
+    require(form is None, str(form))
+    return text
+
+
+def _check_not_empty(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    # Not Field(min_length=1): pydantic counts faulty items as absent and would report both.
+    require(items, "at least one item")
+    return items
+
+
+NOT_EMPTY = AfterValidator(_check_not_empty)
+Text = Annotated[str, Field(min_length=1)]
+PathText = Annotated[Text, AfterValidator(_check_path)]
+Glob = Annotated[Text, AfterValidator(_check_glob)]
+Label = Annotated[Text, AfterValidator(_check_label)]
+Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
+BackendName = Annotated[str, AfterValidator(_check_backend)]
+Factory = Annotated[str, AfterValidator(_check_factory)]
+Kwargs = Annotated[dict[str, Any], AfterValidator(_check_kwargs)]
+Dimension = Annotated[int | str, PlainValidator(_check_dimension)]
