@@ -22,13 +22,6 @@ def _remember_traceback(context: click.Context, _parameter: click.Parameter, val
         context.ensure_object(Settings).show_traceback = True
 
 
-def _refuse_stdin(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    if value == "-":
-        msg = "a config is read from a file, since the paths in it are relative to its folder"
-        raise click.BadParameter(msg)
-    return value
-
-
 traceback_option = click.option(
     "--traceback",
     is_flag=True,
@@ -48,7 +41,7 @@ seed_option = click.option(
 backend_option = click.option("--backend", metavar="B", help="Name of a backend; `qtool backends` lists them.")
 isa_option = click.option("--isa", type=click.Choice([isa.value for isa in Isa]), help="The CPU the file is to run on.")
 file_argument = click.argument("file", metavar="FILE")
-config_argument = click.argument("config", metavar="CONFIG", callback=_refuse_stdin)
+config_argument = click.argument("config", metavar="CONFIG")
 
 
 def output_option(**settings: Any) -> Any:  # noqa: ANN401 (click's own decorators have no better type)

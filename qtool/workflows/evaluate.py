@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from qtool.errors import DataError, ModelError, NonFiniteError
+from qtool.data.sources import open_source
+from qtool.errors import ConfigError, DataError, ModelError, NonFiniteError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import nn
 
+    from qtool.config.schema import Config
     from qtool.data.batch import Batch
 
 
@@ -91,6 +95,38 @@ def evaluate(model: nn.Module, float_model: nn.Module, batches: Iterable[Batch])
         sqnr_db=sqnr_db(sums.signal, sums.noise),
         float_bytes=state_bytes(float_model),
     )
+
+
+def evaluate_from_config(
+    model: nn.Module, config: Config, *, on_batch: Callable[[int, int], None] | None = None
+) -> Evaluation:
+    """Build the config's float model, open its `data.evaluate`, and `evaluate` on it.
+
+    Args:
+        model: the quantized model.
+        config: the config that it was prepared with.
+        on_batch: told `(batches done, batches in all)` after each batch.
+
+    Raises:
+        ConfigError: the config has no model or no `data.evaluate`.
+    """
+    if config.model is None or config.data.evaluate is None:
+        missing = "model" if config.model is None else "data.evaluate"
+        section = missing.partition(".")[0]
+        msg = f"{config.locate(section)}: {missing}: found nothing; evaluate needs a model to compare with and data"
+        raise ConfigError([msg])
+    from qtool.workflows.prepare import build_model  # it brings capture and all passes along
+
+    source = open_source(config.data.evaluate, inputs=config.model.inputs, base=config.base)
+    num_batches = math.ceil(len(source) / source.batch_size)
+
+    def counted() -> Iterator[Batch]:
+        for number, batch in enumerate(source.batches(), start=1):
+            yield batch
+            if on_batch is not None:
+                on_batch(number, num_batches)
+
+    return evaluate(model, build_model(config), counted())
 
 
 def sqnr_db(signal: float, noise: float) -> float:

@@ -1,0 +1,118 @@
+"""`qtool convert FILE`: a prepared model becomes its int8 program."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from qtool.backends.registry import backend as find_backend
+from qtool.cli.messages import say
+from qtool.cli.options import backend_option, file_argument, json_option, output_option, traceback_option
+from qtool.cli.streams import STREAM, check_output, claimed_stdout, read_input, write_output
+from qtool.cli.summary import check_one_result, json_text, summary, summary_lines
+from qtool.cli.table import text_table
+from qtool.errors import EXIT_FINDINGS
+from qtool.readers.qtool_file import check_loadable, read_qtool_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from qtool.backends.record import Backend
+    from qtool.cli.streams import Stdout
+
+MAX_STEPS = 1
+"""Most steps of its output scale that a node may differ by: two roundings of one value can end in neighbours."""
+
+EXAMPLES = """\b
+Examples:
+  qtool convert prepared.pt2 -o int8.pt2
+  qtool convert prepared.pt2 -o int8.pt2 --verify
+  qtool prepare model.yaml -o - | qtool convert - -o int8.pt2
+"""
+
+
+@dataclass(frozen=True)
+class _Converted:
+    """The int8 program as a file's bytes, what it is, and how far each node is from the fake-quantized model."""
+
+    data: memoryview
+    facts: Mapping[str, Any]
+    steps: Mapping[str, int] | None
+
+    @property
+    def is_wrong(self) -> bool:
+        return self.steps is not None and max(self.steps.values(), default=0) > MAX_STEPS
+
+
+@click.command("convert", epilog=EXAMPLES)
+@file_argument
+@output_option(required=True)
+@backend_option
+@click.option("--allow-uncalibrated", is_flag=True, help="Keep nodes float whose observers saw no data.")
+@click.option("--verify", is_flag=True, help="Compare each node with the prepared model's; 1 step is allowed.")
+@json_option
+@traceback_option
+def command(file: str, output: str, backend: str | None, allow_uncalibrated: bool, verify: bool, as_json: bool) -> int:
+    """Turn the prepared model FILE into its int8 program.
+
+    With --verify, every node's output is compared with the prepared model's in steps of its scale; if one differs by
+    more than 1, the exit status is 1 and no file is written.
+    """
+    check_one_result(output, as_json=as_json)
+    asked = None if backend is None else find_backend(backend)
+    check_output(output)
+    source = read_input(file)
+    stamp = check_loadable(read_qtool_file(source))
+    target = asked or find_backend(stamp.backends[0])
+    with claimed_stdout() as stdout:
+        converted = _convert(source, target, allow_uncalibrated=allow_uncalibrated, verify=verify)
+        _print_steps(converted, None if as_json or output == STREAM else stdout)
+        if not converted.is_wrong:
+            write_output(output, converted.data, stdout)
+        if as_json:
+            written = None if converted.is_wrong else output
+            stdout.write_text(json_text({"output": written, "steps": converted.steps, **converted.facts}))
+        if converted.is_wrong:
+            say("nothing was written: the int8 program does not compute what the prepared model computes")
+            return EXIT_FINDINGS
+        say(summary_lines(output, len(converted.data), converted.facts))
+    return 0
+
+
+def _convert(source: Path | bytes, target: Backend, *, allow_uncalibrated: bool, verify: bool) -> _Converted:
+    from qtool.lowering.engine_switch import check_engine
+
+    if target.engine is not None:
+        check_engine(target.engine)
+    from qtool.workflows.convert import convert
+    from qtool.workflows.load import load
+    from qtool.workflows.save import save
+
+    prepared = load(io.BytesIO(source) if isinstance(source, bytes) else source)
+    converted = convert(prepared, target.name, allow_uncalibrated=allow_uncalibrated)
+    steps = None
+    if verify:
+        from qtool.workflows.convert import verify as compare
+        from qtool.workflows.probe import probe_batch
+
+        steps = compare(prepared, converted, probe_batch(prepared))
+    buffer = io.BytesIO()
+    save(converted, buffer)
+    data = buffer.getbuffer()
+    return _Converted(data, {"bytes": len(data), **summary(converted.plan)}, steps)
+
+
+def _print_steps(converted: _Converted, stdout: Stdout | None) -> None:
+    """Print the comparison as a result, or as a message where stdout is taken."""
+    if converted.steps is None:
+        return
+    rows = [(name, str(steps)) for name, steps in converted.steps.items()]
+    table = text_table(("node", "steps"), rows, right={"steps"})
+    if stdout is None:
+        say(table)
+    else:
+        stdout.write_text(table)
