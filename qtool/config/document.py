@@ -114,7 +114,7 @@ def location(name: str, mark: Mark | None) -> str:
 
 def dotted(path: KeyPath) -> str:
     """Return a key path in words: `("quantize", "skip", 0)` is `quantize.skip.0`."""
-    return ".".join(str(part) for part in path)
+    return ".".join(_one_line(str(part)) for part in path)
 
 
 def key_path(text: str) -> KeyPath:
@@ -136,6 +136,12 @@ def fault_of(value: Tree) -> str | None:
     if isinstance(value, float) and not math.isfinite(value):
         return f"found {value}; allowed: finite numbers"
     return None
+
+
+def _one_line(text: str) -> str:
+    """Return a key as one line of a message can show it."""
+    short = text if len(text) <= 60 else f"{text[:57]}..."
+    return short if short.isprintable() else repr(short)
 
 
 def _fault_of_text(text: str) -> str | None:

@@ -28,7 +28,7 @@ _ALLOWED = {
     "greater_than": "more than {gt:g}",
     "greater_than_equal": "at least {ge}",
     "less_than_equal": "at most {le}",
-    NOT_ALLOWED: "{text}",
+    NOT_ALLOWED: "{allowed}",
 }
 """What pydantic's and our own error types allow; `{}` are filled from the error's context."""
 
@@ -94,9 +94,9 @@ def _not_allowed(path: KeyPath, details: ErrorDetails, place: _Place, found: Tre
     else:
         allowed = details["msg"]
     if kind in ("dict_type", "model_type") and place.sections:
-        allowed = f"a mapping with the key{_keys_in_words(place.sections)}"
+        allowed = f"a mapping with the {_keys_in_words(place.sections)}"
     near = nearest(found, names) if isinstance(found, str) else ""
-    return Problem(path=path, text=f"found {_in_words(found)}; allowed: {allowed}{near}")
+    return Problem(path=path, text=f"found {context.get('found') or _in_words(found)}; allowed: {allowed}{near}")
 
 
 def _place(loc: tuple[int | str, ...]) -> _Place:
@@ -134,8 +134,9 @@ def _kind(section: type[Section]) -> str:
 
 def _keys_in_words(sections: tuple[type[Section], ...]) -> str:
     if len(sections) > 1:
-        return f" kind, which is one of {', '.join(map(_kind, sections))}"
-    return f"s {', '.join(sections[0].model_fields)}"
+        return f"key kind, which is one of {', '.join(map(_kind, sections))}"
+    keys = list(sections[0].model_fields)
+    return f"key{'s' if len(keys) > 1 else ''} {', '.join(keys)}"
 
 
 def _in_words(value: Tree) -> str:
@@ -152,5 +153,5 @@ def _in_words(value: Tree) -> str:
     if isinstance(value, str):
         return repr(value if len(value) <= 60 else f"{value[:57]}...")
     if isinstance(value, list):
-        return "a list"
+        return "a list" if value else "an empty list"
     return "a mapping" if isinstance(value, dict) else str(value)

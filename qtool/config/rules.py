@@ -21,10 +21,17 @@ MAX_SEED = (1 << 32) - 1
 """Largest seed that numpy's RandomState takes."""
 
 
-def require(is_met: object, allowed: str, names: Iterable[str] = ()) -> None:
-    """Raise the error that only `allowed` is allowed, unless `is_met`; a wrong name is compared with `names`."""
+def require(is_met: object, allowed: str, *, found: str = "", names: Iterable[str] = ()) -> None:
+    """Raise the error that something else is allowed, unless `is_met`.
+
+    Args:
+        is_met: the rule is kept.
+        allowed: what is allowed, in words.
+        found: what was found, in words; the value itself where empty.
+        names: those that a wrong name is compared with.
+    """
     if not is_met:
-        raise PydanticCustomError(NOT_ALLOWED, "{text}", {"text": allowed, "names": tuple(names)})
+        raise PydanticCustomError(NOT_ALLOWED, "{allowed}", {"allowed": allowed, "found": found, "names": tuple(names)})
 
 
 def agree(is_met: object, problem: str) -> None:
@@ -42,7 +49,7 @@ def _check_factory(text: str) -> str:
 
 def _check_backend(name: str) -> str:
     names = backend_names()
-    require(name in names, ", ".join(names), names)
+    require(name in names, ", ".join(names), names=names)
     return name
 
 
@@ -55,7 +62,7 @@ def _check_dimension(size: object) -> object:
 
 def _check_kwargs(kwargs: dict[str, Any]) -> dict[str, Any]:
     for name in kwargs:
-        require(name.isidentifier(), f"keywords that are Python names, and {name!r} is none")
+        require(name.isidentifier(), "names that Python takes as keywords", found=f"the keyword {name!r}")
     return kwargs
 
 
@@ -63,9 +70,10 @@ def _check_label(pattern: str) -> str:
     try:
         num_groups = re.compile(pattern).groups
     except re.error as error:
-        require(False, f"a regular expression, and this is none: {error}")
+        require(False, "a regular expression", found=f"{pattern!r}, which is none ({error})")
     else:
-        require(num_groups == 1, f"one group, for the class index, as in '_([0-9]+)\\.jpg$'; this has {num_groups}")
+        found = f"{pattern!r} with {num_groups} groups"
+        require(num_groups == 1, "one group, for the class index, as in '_([0-9]+)\\.jpg$'", found=found)
     return pattern
 
 

@@ -105,7 +105,7 @@ class ModelConfig(Section):
     def _check_names(cls, inputs: tuple[InputConfig, ...]) -> tuple[InputConfig, ...]:
         names = [item.name for item in inputs]
         for name in names:
-            require(names.count(name) == 1, f"inputs of different names, and {name!r} stands twice")
+            require(names.count(name) == 1, "another name for each input", found=f"the name {name!r} twice")
         return inputs
 
     @check("checkpoint_key")
@@ -313,7 +313,7 @@ class DataConfig(Section):
 class Config(LocatedSection):
     """A whole config, settled: what is not said has its default."""
 
-    version: Literal[1] = Field(description="version of this format")
+    version: Literal[1] = Field(description="1, the version of this format")
     model: ModelConfig | None = Field(default=None, description="the float model; left out where Python code brings it")
     target: TargetConfig = Field(description="the machine the model is made for")
     quantize: QuantizeConfig = Field(default_factory=QuantizeConfig, description="what is quantized and how")

@@ -99,6 +99,7 @@ def unmatched_patterns(quantize: QuantizeConfig, names_and_ops: Collection[tuple
         "c.yaml:7:10: quantize.skip.0: found 'clasifier', which matches none of the 2 nodes; did you mean
         'classifier' or 'classifier.1'?".
     """
+    patterns: list[tuple[str, str, Op | None]]
     patterns = [(f"quantize.skip.{i}", pattern, None) for i, pattern in enumerate(quantize.skip)]
     patterns += [(f"quantize.overrides.{i}.match", o.match, o.op) for i, o in enumerate(quantize.overrides)]
     faults = ((key, _fault(pattern, op, names_and_ops)) for key, pattern, op in patterns)

@@ -41,8 +41,14 @@ _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)", re.ASCII)
 _NUMBER = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?", re.ASCII)
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)")
 _HINTS = {
-    "mapping values are not allowed here": "so quote text that holds ': ', and give keys of one mapping one indent",
+    "mapping values are not allowed here": "so quote text that holds ': ', and give the keys of one mapping one indent",
+    "expected <block end>, but found '<block mapping start>'": "so give the keys of one mapping one indent",
+    "found character '\\t' that cannot start any token": "so indent with spaces",
+    "found character '@' that cannot start any token": "so quote text that starts with it",
+    "found character '%' that cannot start any token": "so quote text that starts with it",
+    "found character '`' that cannot start any token": "so quote text that starts with it",
 }
+"""What to do about the messages of PyYAML that people meet most."""
 _LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
@@ -108,11 +114,19 @@ def _compose(text: str, name: str) -> yaml.Node | None:
         problem = f"found the character U+{ord(text[error.position]):04X}; allowed: printable characters"
     except yaml.MarkedYAMLError as error:
         mark = _mark(error.problem_mark or error.context_mark)
-        problem = ", ".join(part for part in (error.context, error.problem, _HINTS.get(error.problem or "")) if part)
+        problem = ", ".join(filter(None, (_context(error), error.problem, _HINTS.get(error.problem or ""))))
     except (ValueError, OverflowError):  # PyYAML lets chr() and int() fail on escapes and versions out of range
         mark = _mark(composer.get_mark() if composer else None)
         problem = "found an escape or number out of range"
     raise _unreadable(name, mark, problem)
+
+
+def _context(error: yaml.MarkedYAMLError) -> str:
+    """Return what PyYAML was reading when it failed, and where that begins."""
+    if not error.context or not error.context_mark:
+        return error.context or ""
+    mark = _mark(error.context_mark)
+    return f"{error.context} that begins at {mark.line}:{mark.column}"
 
 
 class _BoundedComposer(Reader, Scanner, Parser, Composer, BaseResolver):
