@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
 from typing import TYPE_CHECKING
 
 from PIL import Image
@@ -17,19 +15,6 @@ if TYPE_CHECKING:
 
 MODES = {1: "L", 3: "RGB"}
 """PIL's mode for a number of channels: grey or colour, 8 bits each."""
-
-# What Pillow's decoders raise on files that are cut off, damaged, or no pictures at all.
-# UnidentifiedImageError is an OSError; a broken PNG is a SyntaxError.
-_DECODE_ERRORS = (
-    OSError,
-    SyntaxError,
-    ValueError,
-    EOFError,
-    IndexError,
-    struct.error,
-    zlib.error,
-    Image.DecompressionBombError,
-)
 
 
 def read_picture(file: Path, num_channels: int) -> Image.Image:
@@ -45,7 +30,9 @@ def read_picture(file: Path, num_channels: int) -> Image.Image:
         with Image.open(file) as picture:
             depth = picture.mode
             converted = picture.convert(MODES[num_channels])
-    except _DECODE_ERRORS as error:
+    except Exception as error:
+        # Each of Pillow's decoders raises what it likes on a damaged file: OSError, SyntaxError for PNG, RuntimeError
+        # for AVIF, NotImplementedError for DDS.
         reason = str(error) or type(error).__name__
         msg = f"{file}: does not decode as a picture ({reason}): replace or remove it"
         raise DataError(msg) from error

@@ -55,7 +55,8 @@ class Item:
         elif isinstance(self.label, tuple | list):
             labels = list(self.label)
         else:
-            msg = f"{self.name} is a batch with the label {_describe(self.label)}: give one class index for each sample"
+            found = _describe(self.label)
+            msg = f"{self.name} is a batch, and its label is {found}: give one class index for each sample"
             raise DataError(msg)
         counts = [t.shape[0] if t.dim() else None for t in self.tensors]
         if labels is not None:
@@ -136,4 +137,4 @@ def _describe(value: object) -> str:
         return f"a tensor of shape {tuple(value.shape)}"
     if isinstance(value, tuple | list):
         return f"a {type(value).__name__} of {len(value)} ({', '.join(type(part).__name__ for part in value[:4])})"
-    return f"a {type(value).__name__}"
+    return f"of type {type(value).__name__}"

@@ -119,7 +119,7 @@ def open_python(source: PythonSource, inputs: tuple[InputConfig, ...]) -> UserSe
         raise DataError(msg)
     attribute = import_attribute(name)
     if not callable(attribute):
-        msg = f"{name}: is a {type(attribute).__name__}, which cannot be called: name a function that returns it"
+        msg = f"{name}: is of type {type(attribute).__name__}, which cannot be called: name a function that returns it"
         raise DataError(msg)
 
     def factory() -> Any:  # noqa: ANN401
@@ -129,7 +129,7 @@ def open_python(source: PythonSource, inputs: tuple[InputConfig, ...]) -> UserSe
     items = factory()
     can_index = hasattr(items, "__getitem__")
     if isinstance(items, Mapping) or not (hasattr(items, "__iter__") or can_index):
-        msg = f"{name}: returned a {type(items).__name__}: return a list, tensor, Dataset, DataLoader or generator"
+        msg = f"{name}: returned {type(items).__name__}: return a list, tensor, Dataset, DataLoader or generator"
         raise DataError(msg)
     if can_index and hasattr(items, "__len__") and not _holds_batches(items, inputs, name):
         return UserSequence(items, inputs, name)

@@ -11,9 +11,6 @@ from qtool.errors import DataError
 if TYPE_CHECKING:
     from qtool.config.schema import SelectConfig
 
-MAX_SEED = 2**32 - 1
-"""Largest seed of numpy's RandomState."""
-
 
 def selected_indices(num_samples: int, select: SelectConfig | None, limit: int | None) -> tuple[int, ...]:
     """Return the indices of the samples to take, ascending, so that the source's own order is kept.
@@ -28,7 +25,7 @@ def selected_indices(num_samples: int, select: SelectConfig | None, limit: int |
         limit: take no more than this many of what was drawn, the first ones; None takes all.
 
     Raises:
-        DataError: more samples are to be drawn than there are, a complement would be empty, or the seed is not one.
+        DataError: more samples are to be drawn than there are, or the complement would be empty.
 
     Source: NEP 19 "Random number generator policy", which promises RandomState's stream.
 
@@ -38,9 +35,6 @@ def selected_indices(num_samples: int, select: SelectConfig | None, limit: int |
     """
     if select is None:
         return tuple(range(num_samples))[:limit]
-    if not 0 <= select.seed <= MAX_SEED:
-        msg = f"select.seed: {select.seed} is not a seed: it must lie in 0..{MAX_SEED}"
-        raise DataError(msg)
     if select.count > num_samples or (select.complement and select.count == num_samples):
         left = "none would be left for its complement" if select.count == num_samples else "it cannot draw that many"
         msg = f"select.count: {select.count} of {num_samples} samples: {left}. Draw fewer, or add samples"

@@ -27,7 +27,7 @@ def check_sample(sample: Sample, inputs: tuple[InputConfig, ...]) -> None:
         return
     if len(sample.inputs) != len(inputs):
         names = ", ".join(repr(i.name) for i in inputs)
-        msg = f"{sample.name} has {len(sample.inputs)} tensors, but the model has {len(inputs)} inputs: {names}"
+        msg = f"{sample.name} has {len(sample.inputs)} tensors, and the model takes {len(inputs)}: {names}"
         raise DataError(msg)
     sizes: dict[str, int] = {}
     for tensor, wanted in zip(sample.inputs, inputs, strict=True):
