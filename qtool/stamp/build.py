@@ -9,7 +9,6 @@ from qtool._version import __version__
 from qtool.saturation.pairs import prove
 from qtool.stamp.digest import parameter_digest
 from qtool.stamp.schema import InputStamp, NodeStamp, SaturationStamp, Stamp, TensorStamp
-from qtool.types import MAC_OPS, Stage, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,12 +17,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from qtool.plan import EdgePlan, NodePlan, Plan
-    from qtool.types import Spec
+    from qtool.types import Spec, Stage
 
     Parameters = Mapping[str, tuple[NDArray[np.float32], NDArray[np.int32]]]
-
-_SAFE_BITS = 7
-"""127 * (127 + 127) = 32258: with 7 bits of activation no pair of int8 weights reaches 2^15."""
 
 
 def build_stamp(
@@ -78,25 +74,24 @@ class _Context(NamedTuple):
 
 
 def _node_stamp(node: NodePlan, context: _Context, codes: NDArray[np.int8] | None) -> NodeStamp:
-    inputs = tuple(_edge_stamp(name, context) for name in node.inputs)
-    saturation = _saturation(node, inputs, codes)
     weight_name = f"{node.name}.weight"
-    return NodeStamp(
+    stamp = NodeStamp(
         name=node.name,
         op=node.op,
         target=node.target,
         verdict=node.verdict,
         reason=node.reason,
         backend=context.backend,
-        inputs=inputs,
+        inputs=tuple(_edge_stamp(name, context) for name in node.inputs),
         weight=_tensor_stamp(weight_name, node.weight, context.parameters.get(weight_name)) if node.weight else None,
         output=_edge_stamp(node.output, context) if node.output is not None else None,
         activation=node.activation,
         depthwise=node.depthwise,
         reduce_range=node.reduce_range,
-        requires_full_range=_requires_full_range(node, inputs, saturation),
-        saturation=saturation,
     )
+    if codes is not None and stamp.multiplies_codes:
+        stamp = dataclasses.replace(stamp, saturation=_saturation(stamp, codes))
+    return dataclasses.replace(stamp, requires_full_range=stamp.uses_full_range and not stamp.is_proved_safe)
 
 
 def _edge_stamp(name: str, context: _Context) -> TensorStamp:
@@ -127,25 +122,10 @@ def _tensor_stamp(name: str, spec: Spec, found: tuple[NDArray[np.float32], NDArr
     )
 
 
-def _saturation(
-    node: NodePlan, inputs: tuple[TensorStamp, ...], codes: NDArray[np.int8] | None
-) -> SaturationStamp | None:
-    if codes is None or not inputs or not _multiplies_codes(node):
-        return None
-    proof = prove(codes, inputs[0].qmin, inputs[0].qmax)
+def _saturation(node: NodeStamp, codes: NDArray[np.int8]) -> SaturationStamp:
+    proof = prove(codes, node.inputs[0].qmin, node.inputs[0].qmax)
     return SaturationStamp(
         verdict=proof.verdict.value,
         num_channels=int(proof.num_channels),
         worst_pair_sum=int(proof.worst_pair_sum),
     )
-
-
-def _requires_full_range(node: NodePlan, inputs: tuple[TensorStamp, ...], saturation: SaturationStamp | None) -> bool:
-    if not inputs or not _multiplies_codes(node):
-        return False
-    is_safe = saturation is not None and saturation.verdict == "safe"
-    return inputs[0].num_bits > _SAFE_BITS and not is_safe
-
-
-def _multiplies_codes(node: NodePlan) -> bool:
-    return node.verdict is Verdict.INT8 and node.op in MAC_OPS

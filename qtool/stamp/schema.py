@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from qtool.errors import RangeError
 from qtool.stamp.strict_json import STRICT, decode
-from qtool.types import Dtype, Granularity, Isa, Op, Spec, Stage, Verdict
+from qtool.types import MAC_OPS, Dtype, Granularity, Isa, Op, Spec, Stage, Verdict
 
 FORMAT_VERSION = 1
 
@@ -158,6 +158,22 @@ class NodeStamp:
     reduce_range: bool = False
     requires_full_range: bool = False
     saturation: SaturationStamp | None = None
+
+    @property
+    def multiplies_codes(self) -> bool:
+        """Whether it is an int8 convolution or linear: its kernel multiplies activation codes by weight codes."""
+        return self.verdict is Verdict.INT8 and self.op in MAC_OPS and bool(self.inputs)
+
+    @property
+    def uses_full_range(self) -> bool:
+        """Whether it multiplies activation codes of more than 7 bits, whose pair sums may leave int16."""
+        # 127 * (127 + 127) = 32258: with 7 bits no pair of int8 weights reaches 2^15.
+        return self.multiplies_codes and self.inputs[0].num_bits > 7
+
+    @property
+    def is_proved_safe(self) -> bool:
+        """Whether the weights are known, and no pair of products of them leaves int16."""
+        return self.saturation is not None and self.saturation.verdict == "safe"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,11 +20,16 @@ STRICT = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 _MAX_PROBLEMS = 5
 
 
+class NewerVersionError(FileFormatError):
+    """A document was written by a later qtool, in a format this one does not know."""
+
+
 def parse_document(text: str | bytes, *, where: str, newest: int) -> dict[str, Any]:
     """Return the JSON object in `text`, whose `format_version` is one this qtool reads.
 
     Raises:
-        FileFormatError: not UTF-8, not JSON, not an object, a key twice, NaN, or a version that is not known.
+        NewerVersionError: the version is newer than `newest`.
+        FileFormatError: not UTF-8, not JSON, not an object, a key twice, NaN, or no version.
 
     Example:
         >>> parse_document('{"format_version": 1}', where="stamp", newest=1)
@@ -75,7 +80,7 @@ def _check_version(found: object, where: str, newest: int) -> None:
             f"{where}: format version {found} is newer than this qtool reads ({newest}); "
             "install the qtool that wrote the file, or a later one"
         )
-        raise FileFormatError(msg)
+        raise NewerVersionError(msg)
 
 
 def _object_without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,0 +1,160 @@
+"""All codes a finding can have. A code keeps its meaning for ever; docs/findings.md explains each.
+
+QT1xx: what loading the file would execute. QT2xx: what the file says about itself. QT3xx: the file and its target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """How bad a finding is: an error ends `qtool inspect` with status 1, a warning and an info do not."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing a report says.
+
+    Attributes:
+        code: for example `QT303`.
+        severity: error, warning or info.
+        node: the node it is about; None for the whole file.
+        message: what is wrong, with the values; may hold untrusted text.
+        remedy: what to do about it.
+    """
+
+    code: str
+    severity: Severity
+    node: str | None
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Code:
+    """What findings of one code have in common.
+
+    Attributes:
+        name: for example `QT303`.
+        severity: of every finding with that code.
+        title: what it means, in a few words; the heading in docs/findings.md.
+        remedy: what to do about it; BACKEND in it stands for the backend asked for.
+    """
+
+    name: str
+    severity: Severity
+    title: str
+    remedy: str
+
+    def finding(self, message: str, *, node: str | None = None, backend: str = "BACKEND") -> Finding:
+        """Return a finding with this code."""
+        remedy = self.remedy.replace("BACKEND", backend)
+        return Finding(code=self.name, severity=self.severity, node=node, message=message, remedy=remedy)
+
+
+_GET_AGAIN = "get the file again from where it was made; do not load it with torch.export.load"
+_AGAIN_FOR_TARGET = "convert the prepared file for it: qtool convert PREPARED --backend BACKEND -o OUT"
+
+SAMPLE_INPUTS = Code("QT101", Severity.ERROR, "Sample inputs are pickled", _GET_AGAIN)
+PICKLED_TENSOR = Code("QT102", Severity.ERROR, "A tensor is pickled", _GET_AGAIN)
+CUSTOM_OBJECT = Code("QT103", Severity.ERROR, "A custom object is in the file", _GET_AGAIN)
+COMPILED_CODE = Code("QT104", Severity.ERROR, "Compiled code is in the file", _GET_AGAIN)
+EXPRESSION = Code("QT105", Severity.ERROR, "A size expression is more than arithmetic", _GET_AGAIN)
+OPERATOR = Code("QT106", Severity.ERROR, "An operator is not known to be harmless", _GET_AGAIN)
+CONTAINER_TYPE = Code("QT107", Severity.ERROR, "A container type is not a builtin", _GET_AGAIN)
+NAME = Code("QT108", Severity.ERROR, "A name could carry code", _GET_AGAIN)
+
+NO_STAMP = Code(
+    "QT201",
+    Severity.ERROR,
+    "No stamp",
+    "nothing is known of its target: make the file with qtool convert, or ask whoever made it",
+)
+NEWER_STAMP = Code(
+    "QT202", Severity.ERROR, "The stamp is of a newer version", "install the qtool that wrote the file, or a later one"
+)
+UNREADABLE_STAMP = Code(
+    "QT203", Severity.ERROR, "The stamp cannot be read", "get the file again from where it was made"
+)
+CONTENT_DIFFERS = Code(
+    "QT204",
+    Severity.ERROR,
+    "The content is not the stamped one",
+    "it was damaged, or changed by another program: get it again, or convert again",
+)
+PLAN_DIFFERS = Code(
+    "QT205", Severity.ERROR, "The plan is missing or contradicts the stamp", "prepare or convert again with this qtool"
+)
+NOT_CALIBRATED = Code(
+    "QT206",
+    Severity.WARNING,
+    "Scales are missing",
+    "run data through the prepared model: set data.calibrate in the config and run qtool prepare",
+)
+UNKNOWN_BACKEND = Code(
+    "QT207",
+    Severity.ERROR,
+    "The stamp names an unknown backend",
+    "install the qtool that wrote the file, or a later one",
+)
+
+OTHER_BACKEND = Code("QT301", Severity.ERROR, "Made for another backend", _AGAIN_FOR_TARGET)
+UNSUPPORTED_OP = Code("QT302", Severity.ERROR, "The backend has no int8 kernel for the op", _AGAIN_FOR_TARGET)
+CAN_SATURATE = Code(
+    "QT303",
+    Severity.ERROR,
+    "Can saturate",
+    "prepare with target.isa: any (or no-vnni), which reduces the range, or run it on a CPU with VNNI or on qnnpack",
+)
+PROVED_SAFE = Code("QT304", Severity.INFO, "Full range, proved safe", "nothing: the result is right on this target")
+REDUCED_IN_VAIN = Code(
+    "QT305",
+    Severity.WARNING,
+    "Reduced range without need",
+    "nothing is wrong; for more accuracy prepare for this target, with target.backend: BACKEND in the config",
+)
+GRANULARITY = Code(
+    "QT306",
+    Severity.ERROR,
+    "The backend cannot do the granularity",
+    "prepare with quantize.weights.granularity: auto and target.backend: BACKEND",
+)
+CODES_DTYPE = Code("QT307", Severity.ERROR, "The backend takes codes of another dtype", _AGAIN_FOR_TARGET)
+HOST_WITHOUT_VNNI = Code(
+    "QT308",
+    Severity.WARNING,
+    "This machine lacks what the file was made for",
+    "run it elsewhere, or on qnnpack; or prepare with target.isa: any",
+)
+
+CODES: tuple[Code, ...] = (
+    SAMPLE_INPUTS,
+    PICKLED_TENSOR,
+    CUSTOM_OBJECT,
+    COMPILED_CODE,
+    EXPRESSION,
+    OPERATOR,
+    CONTAINER_TYPE,
+    NAME,
+    NO_STAMP,
+    NEWER_STAMP,
+    UNREADABLE_STAMP,
+    CONTENT_DIFFERS,
+    PLAN_DIFFERS,
+    NOT_CALIBRATED,
+    UNKNOWN_BACKEND,
+    OTHER_BACKEND,
+    UNSUPPORTED_OP,
+    CAN_SATURATE,
+    PROVED_SAFE,
+    REDUCED_IN_VAIN,
+    GRANULARITY,
+    CODES_DTYPE,
+    HOST_WITHOUT_VNNI,
+)

@@ -1,0 +1,113 @@
+"""Rules on the file itself: what loading it would execute, and whether its stamp can be believed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qtool.backends.registry import backend_names
+from qtool.errors import FileFormatError, nearest
+from qtool.inspection import codes
+from qtool.readers.program_risks import RiskKind
+from qtool.readers.qtool_file import FileKind, StampProblemKind
+from qtool.stamp.plan_json import plan_from_json
+from qtool.types import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from qtool.inspection.codes import Finding
+    from qtool.readers.qtool_file import QtoolFile
+
+_RISK_CODES = {
+    RiskKind.SAMPLE_INPUTS: codes.SAMPLE_INPUTS,
+    RiskKind.PICKLED_TENSOR: codes.PICKLED_TENSOR,
+    RiskKind.CUSTOM_OBJECT: codes.CUSTOM_OBJECT,
+    RiskKind.COMPILED_CODE: codes.COMPILED_CODE,
+    RiskKind.EXPRESSION: codes.EXPRESSION,
+    RiskKind.OPERATOR: codes.OPERATOR,
+    RiskKind.CONTAINER_TYPE: codes.CONTAINER_TYPE,
+    RiskKind.NAME: codes.NAME,
+}
+
+_STAMP_CODES = {
+    StampProblemKind.MISSING: codes.NO_STAMP,
+    StampProblemKind.NEWER: codes.NEWER_STAMP,
+    StampProblemKind.UNREADABLE: codes.UNREADABLE_STAMP,
+}
+
+_KIND_WORDS = {
+    FileKind.PT2: "an exported program",
+    FileKind.TORCHSCRIPT: "a TorchScript archive",
+    FileKind.CHECKPOINT: "a checkpoint of torch.save",
+    FileKind.ZIP: "a zip archive",
+}
+
+
+def risks(file: QtoolFile) -> Iterator[Finding]:
+    """Yield what loading the file would execute."""
+    for risk in file.risks:
+        yield _RISK_CODES[risk.kind].finding(f"{risk.entry}: {risk.detail}")
+
+
+def stamp_problem(file: QtoolFile) -> Iterator[Finding]:
+    """Yield why the file has no stamp that can be used."""
+    problem = file.stamp_problem
+    if problem is None:
+        return
+    code = _STAMP_CODES[problem.kind]
+    if code is codes.NO_STAMP:
+        yield code.finding(f"it is {_KIND_WORDS[file.kind]} without a stamp: its target and ranges are unknown")
+    else:
+        yield code.finding(problem.message)
+
+
+def content_differs(file: QtoolFile) -> Iterator[Finding]:
+    """Yield a content that is not the one the stamp was written for."""
+    if file.stamp is not None and not file.is_content_verified:
+        stated = file.stamp.content_digest[:12] or "none"
+        yield codes.CONTENT_DIFFERS.finding(f"sha256 of the content is {file.content_digest[:12]}, stamped is {stated}")
+
+
+def plan_differs(file: QtoolFile) -> Iterator[Finding]:
+    """Yield a plan that is missing, damaged, or tells of other nodes than the stamp."""
+    if file.stamp is None or file.stamp.stage is Stage.EXPORTED:
+        return
+    if file.plan_json is None:
+        yield codes.PLAN_DIFFERS.finding("the file holds no plan, so it can be neither converted nor run")
+        return
+    try:
+        plan = plan_from_json(file.plan_json)
+    except FileFormatError as error:
+        yield codes.PLAN_DIFFERS.finding(str(error))
+        return
+    planned = [(node.name, node.verdict) for node in plan.nodes]
+    if planned != [(node.name, node.verdict) for node in file.stamp.nodes]:
+        yield codes.PLAN_DIFFERS.finding("plan and stamp tell of different nodes")
+
+
+def not_calibrated(file: QtoolFile) -> Iterator[Finding]:
+    """Yield the int8 nodes with a tensor whose scale is not known."""
+    for node in file.stamp.int8_nodes() if file.stamp else ():
+        tensors = (*node.inputs, node.weight, node.output)
+        if any(tensor is not None and not tensor.is_calibrated for tensor in tensors):
+            yield codes.NOT_CALIBRATED.finding("its observers saw no data, so it has no scale yet", node=node.name)
+
+
+def unknown_backend(file: QtoolFile) -> Iterator[Finding]:
+    """Yield the backends of the stamp that this qtool has no description of."""
+    known = backend_names()
+    for name in file.stamp.backends if file.stamp else ():
+        if name not in known:
+            yield codes.UNKNOWN_BACKEND.finding(
+                f"{name!r} is not known here{nearest(name, known)}; known: {', '.join(known)}"
+            )
+
+
+FILE_RULES: tuple[Callable[[QtoolFile], Iterator[Finding]], ...] = (
+    risks,
+    stamp_problem,
+    content_differs,
+    plan_differs,
+    not_calibrated,
+    unknown_backend,
+)

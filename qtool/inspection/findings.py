@@ -1,0 +1,124 @@
+"""The report on one file: everything `qtool inspect` tells, as frozen records; `qtool.report` turns it into words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from qtool.inspection.codes import Finding, Severity
+from qtool.types import Verdict
+
+if TYPE_CHECKING:
+    from qtool.readers.qtool_file import FileKind
+    from qtool.stamp.schema import NodeStamp, Stamp
+    from qtool.types import Isa
+
+
+class Outcome(StrEnum):
+    """The report in one word: `unknown` is a file without a usable stamp, and never `ok`."""
+
+    OK = "ok"
+    FINDINGS = "findings"
+    UNKNOWN = "unknown"
+
+
+class Content(StrEnum):
+    """Whether the content is the one the stamp was written for."""
+
+    VERIFIED = "verified"
+    DIFFERS = "differs"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What the file was judged for.
+
+    Attributes:
+        backend: name of the backend; None for a file that names none, if none was asked for.
+        isa: the CPU; None likewise.
+        is_asked: backend or CPU were asked for; else both are the stamp's own.
+    """
+
+    backend: str | None
+    isa: Isa | None
+    is_asked: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class RangeSummary:
+    """How many of the nodes that multiply codes keep their input in a reduced range.
+
+    Example:
+        >>> RangeSummary(num_nodes=3, reduced=("conv1",)).text()
+        'mixed: 1 of 3 nodes reduced'
+    """
+
+    num_nodes: int
+    reduced: tuple[str, ...]
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether some nodes are reduced and others are not."""
+        return 0 < len(self.reduced) < self.num_nodes
+
+    def text(self) -> str:
+        """Return the summary in words."""
+        if not self.num_nodes:
+            return "no int8 convolution or linear"
+        if self.is_mixed:
+            return f"mixed: {len(self.reduced)} of {self.num_nodes} nodes reduced"
+        return f"{'reduced' if self.reduced else 'full'} in all {self.num_nodes} nodes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What is known of one file, and where it does not fit its target.
+
+    Attributes:
+        name: the path, or `data`; untrusted text.
+        kind: what the archive is.
+        num_bytes: size of the file.
+        bytes_by_dtype: (dtype, bytes) of its tensors, most bytes first.
+        stamp: what the file says about itself, with all its nodes; None if it says nothing that can be used.
+        content: whether the content is the stamped one.
+        target: what the file was judged for.
+        findings: what is to be said, errors first.
+    """
+
+    name: str
+    kind: FileKind
+    num_bytes: int
+    bytes_by_dtype: tuple[tuple[str, int], ...]
+    stamp: Stamp | None
+    content: Content
+    target: Target
+    findings: tuple[Finding, ...]
+
+    @property
+    def outcome(self) -> Outcome:
+        """The report in one word."""
+        if self.stamp is None:
+            return Outcome.UNKNOWN
+        return Outcome.FINDINGS if self.count(Severity.ERROR) else Outcome.OK
+
+    def count(self, severity: Severity) -> int:
+        """Return the number of findings of that severity."""
+        return sum(finding.severity is severity for finding in self.findings)
+
+    def int8_nodes(self) -> tuple[NodeStamp, ...]:
+        """Return the nodes that run in int8."""
+        return self.stamp.int8_nodes() if self.stamp else ()
+
+    def float_islands(self) -> tuple[tuple[str, int], ...]:
+        """Return (reason, number of nodes) for the nodes that stay float, the most frequent first."""
+        nodes = self.stamp.nodes if self.stamp else ()
+        counts = Counter(node.reason for node in nodes if node.verdict is Verdict.FLOAT)
+        return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def range_summary(self) -> RangeSummary:
+        """Return how many nodes that multiply codes are in a reduced range."""
+        nodes = [node for node in self.int8_nodes() if node.multiplies_codes]
+        return RangeSummary(num_nodes=len(nodes), reduced=tuple(node.name for node in nodes if node.reduce_range))

@@ -1,0 +1,111 @@
+"""Inspects a file: reads it, asks every rule, and returns the report. Nothing in the file is run; no torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qtool.backends import registry
+from qtool.errors import UsageError, nearest
+from qtool.inspection.codes import Severity
+from qtool.inspection.file_rules import FILE_RULES
+from qtool.inspection.findings import Content, Report, Target
+from qtool.inspection.target_rules import TARGET_RULES, Question
+from qtool.readers.qtool_file import read_qtool_file
+from qtool.types import Isa
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from qtool.backends.host import HostFacts
+    from qtool.inspection.codes import Finding
+    from qtool.readers.qtool_file import QtoolFile
+    from qtool.stamp.schema import Stamp
+
+_SEVERITIES = tuple(Severity)
+
+
+def inspect_file(
+    source: Path | bytes,
+    *,
+    backend: str | None = None,
+    isa: Isa | str | None = None,
+    host: HostFacts | None = None,
+) -> Report:
+    """Return what a file says and holds, and where it does not fit the target.
+
+    Args:
+        source: path of the file, or its bytes.
+        backend: the backend to judge it for; None takes the stamp's own.
+        isa: the CPU to judge it for; None takes the stamp's own.
+        host: facts of this machine; with them, a file that it would compute wrong is a finding.
+
+    Raises:
+        UsageError: the path cannot be read, or backend or ISA are not known.
+        FileFormatError: the file is not a zip, damaged, or refused; see docs/security.md.
+
+    Example:
+        >>> report = inspect_file(Path("int8.pt2"), backend="onednn", isa="no-vnni")
+        >>> [(finding.code, finding.node) for finding in report.findings]
+        [('QT303', 'features.0.0')]
+    """
+    asked_isa = None if isa is None else _known_isa(isa)
+    if backend is not None:
+        registry.backend(backend)  # a wrong name is an error before the file is opened
+    file = read_qtool_file(source)
+    findings = [finding for rule in FILE_RULES for finding in rule(file)]
+    if file.stamp is not None:
+        findings.extend(_target_findings(file.stamp, backend, asked_isa, host))
+    # Stable: among findings of one severity the order of the rules and of the model stays.
+    findings.sort(key=lambda finding: _SEVERITIES.index(finding.severity))
+    return Report(
+        name=file.where,
+        kind=file.kind,
+        num_bytes=file.num_bytes,
+        bytes_by_dtype=file.bytes_by_dtype,
+        stamp=file.stamp,
+        content=_content(file),
+        target=_target(file.stamp, backend, asked_isa),
+        findings=tuple(findings),
+    )
+
+
+def _target_findings(stamp: Stamp, backend: str | None, isa: Isa | None, host: HostFacts | None) -> Iterator[Finding]:
+    """Yield what the rules say of each int8 node; without an asked backend each is judged for its own."""
+    known = registry.backend_names()
+    nodes = stamp.int8_nodes()
+    names = {backend} if backend is not None else {node.backend for node in nodes} & set(known)
+    questions = {
+        name: Question(
+            backend=registry.backend(name),
+            isa=isa or stamp.isa,
+            is_own=(name in stamp.backends) and (isa or stamp.isa) is stamp.isa,
+            host_has_vnni=None if host is None else host.has_vnni,
+        )
+        for name in names
+    }
+    for rule in TARGET_RULES:
+        for node in nodes:
+            question = questions.get(backend or node.backend)
+            if question is not None:
+                yield from rule(node, question)
+
+
+def _known_isa(isa: Isa | str) -> Isa:
+    names = [known.value for known in Isa]
+    if isa not in names:
+        msg = f"isa {str(isa)!r} is not known{nearest(str(isa), names) or '.'} Use one of: {', '.join(names)}."
+        raise UsageError(msg)
+    return Isa(isa)
+
+
+def _target(stamp: Stamp | None, backend: str | None, isa: Isa | None) -> Target:
+    own_backend = ", ".join(stamp.backends) if stamp else None
+    own_isa = stamp.isa if stamp else None
+    return Target(backend=backend or own_backend, isa=isa or own_isa, is_asked=bool(backend or isa))
+
+
+def _content(file: QtoolFile) -> Content:
+    if file.stamp is None:
+        return Content.UNKNOWN
+    return Content.VERIFIED if file.is_content_verified else Content.DIFFERS
