@@ -14,8 +14,9 @@ from qtool.cli.options import backend_option, file_argument, json_option, output
 from qtool.cli.streams import STREAM, check_output, claimed_stdout, read_input, write_output
 from qtool.cli.summary import check_one_result, json_text, summary, summary_lines
 from qtool.cli.table import text_table
-from qtool.errors import EXIT_FINDINGS
+from qtool.errors import EXIT_FINDINGS, UsageError
 from qtool.readers.qtool_file import check_loadable, read_qtool_file
+from qtool.types import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,6 +68,9 @@ def command(file: str, output: str, backend: str | None, allow_uncalibrated: boo
     check_output(output)
     source = read_input(file)
     stamp = check_loadable(read_qtool_file(source))
+    if stamp.stage not in (Stage.PREPARED, Stage.TRAINED):
+        msg = f"{file!r} is {stamp.stage.value} already; convert takes what `qtool prepare` wrote"
+        raise UsageError(msg)
     target = asked or find_backend(stamp.backends[0])
     with claimed_stdout() as stdout:
         converted = _convert(source, target, allow_uncalibrated=allow_uncalibrated, verify=verify)
@@ -88,11 +92,13 @@ def _convert(source: Path | bytes, target: Backend, *, allow_uncalibrated: bool,
 
     if target.engine is not None:
         check_engine(target.engine)
+    from qtool.runtime.prepared import PreparedModel
     from qtool.workflows.convert import convert
-    from qtool.workflows.load import load
+    from qtool.workflows.load import read
     from qtool.workflows.save import save
 
-    prepared = load(io.BytesIO(source) if isinstance(source, bytes) else source)
+    prepared = read(source)
+    assert isinstance(prepared, PreparedModel)  # its stamp says so
     converted = convert(prepared, target.name, allow_uncalibrated=allow_uncalibrated)
     steps = None
     if verify:

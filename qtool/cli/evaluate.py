@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -66,18 +65,17 @@ def command(file: str, config: str, engine: str | None, as_json: bool, seed: int
         raise UsageError(msg)
     _tell_differences(stamp, settings)
     with claimed_stdout() as stdout:
-        result = _evaluate(source, stamp, settings, engine, seed)
-        measured = _Measured(result, engine or stamp.backends[0], stamp.stage, facts.num_bytes)
+        measured = _Measured(*_evaluate(source, stamp, settings, engine, seed), stamp.stage, facts.num_bytes)
         stdout.write_text(json_text(measured.as_json()) if as_json else measured.as_table())
     return 0
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """An evaluation and what it was of."""
+    """An evaluation and what it was of; a prepared model runs on no engine."""
 
     result: Evaluation
-    engine: str
+    engine: str | None
     stage: Stage
     num_bytes: int
 
@@ -95,7 +93,7 @@ class _Measured:
         rows = [
             ("float", _share(result.float_accuracy), "-", "-", megabytes(result.float_bytes)),
             (
-                f"{self.stage.value}, {self.engine}",
+                self.stage.value if self.engine is None else f"{self.stage.value}, {self.engine}",
                 _share(result.accuracy),
                 _share(result.agreement),
                 _decibels(result.sqnr_db),
@@ -133,7 +131,10 @@ def _check_engine_name(engine: str | None) -> None:
         raise UsageError(msg)
 
 
-def _evaluate(source: Path | bytes, stamp: Stamp, settings: Config, engine: str | None, seed: int) -> Evaluation:
+def _evaluate(
+    source: Path | bytes, stamp: Stamp, settings: Config, engine: str | None, seed: int
+) -> tuple[Evaluation, str | None]:
+    """Return the evaluation, and the engine it was made on."""
     if stamp.stage is Stage.CONVERTED:
         from qtool.lowering.engine_switch import check_engine
 
@@ -145,6 +146,6 @@ def _evaluate(source: Path | bytes, stamp: Stamp, settings: Config, engine: str 
     from qtool.workflows.seed import seed_everything
 
     seed_everything(seed)
-    model = load(io.BytesIO(source) if isinstance(source, bytes) else source, engine=engine)
+    model = load(source, engine=engine)
     with progress("evaluate") as on_batch:
-        return evaluate_from_config(model, settings, on_batch=on_batch)
+        return evaluate_from_config(model, settings, on_batch=on_batch), getattr(model, "engine", None)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from qtool.types import Isa
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass
@@ -44,8 +47,7 @@ file_argument = click.argument("file", metavar="FILE")
 config_argument = click.argument("config", metavar="CONFIG")
 
 
-def output_option(**settings: Any) -> Any:  # noqa: ANN401 (click's own decorators have no better type)
+def output_option(*, required: bool = False) -> Callable[[Command], Command]:
     """Return the option `-o FILE`, where `-` is stdout."""
-    return click.option(
-        "-o", "--output", metavar="FILE", help="Where the model goes; - is standard output.", **settings
-    )
+    text = "Where the model goes; - is standard output."
+    return click.option("-o", "--output", metavar="FILE", required=required, help=text)

@@ -13,6 +13,7 @@ from qtool.cli.options import config_argument, json_option, output_option, seed_
 from qtool.cli.progress import progress
 from qtool.cli.streams import check_output, claimed_stdout, write_output
 from qtool.cli.summary import check_one_result, json_text, summary, summary_lines
+from qtool.cli.terminal import has_color, width_of
 from qtool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -79,7 +80,10 @@ def _print_plan(settings: Config, *, as_json: bool, seed: int) -> None:
 
         seed_everything(seed)
         plan = plan_from_config(settings)
-        stdout.write_text(plan_to_json(plan) if as_json else render_plan(plan))
+        if as_json:
+            stdout.write_text(plan_to_json(plan))
+        else:
+            stdout.write_text(render_plan(plan, width=width_of(stdout), color=has_color(stdout)))
 
 
 def _check_no_output(output: str | None) -> None:

@@ -18,11 +18,11 @@ SECONDS_BETWEEN_LINES = 10.0
 
 @contextmanager
 def progress(verb: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that is told `(batches done, batches in all)` after each batch.
+    """Yield a function that is told `(samples done, samples in all)` after each batch.
 
     Example, not on a terminal:
         >>> with progress("calibrate") as on_batch:
-        ...     on_batch(2, 2)  # on stderr: calibrate: batch 2 of 2
+        ...     on_batch(10, 10)  # on stderr: calibrate: 10 of 10 samples
     """
     if not sys.stderr.isatty():
         yield _lines(verb)
@@ -42,6 +42,6 @@ def _lines(verb: str) -> Callable[[int, int], None]:
         nonlocal last
         if done == total or time.monotonic() - last >= SECONDS_BETWEEN_LINES:
             last = time.monotonic()
-            say(f"{verb}: batch {done} of {total}")
+            say(f"{verb}: {done} of {total} samples")
 
     return on_batch

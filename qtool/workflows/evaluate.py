@@ -16,6 +16,7 @@ import torch
 
 from qtool.data.sources import open_source
 from qtool.errors import ConfigError, DataError, ModelError, NonFiniteError
+from qtool.workflows.float_model import build_model, require_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,26 +106,24 @@ def evaluate_from_config(
     Args:
         model: the quantized model.
         config: the config that it was prepared with.
-        on_batch: told `(batches done, batches in all)` after each batch.
+        on_batch: called after each batch with the number of samples seen and of all samples.
 
     Raises:
         ConfigError: the config has no model or no `data.evaluate`.
     """
-    if config.model is None or config.data.evaluate is None:
-        missing = "model" if config.model is None else "data.evaluate"
-        section = missing.partition(".")[0]
-        msg = f"{config.locate(section)}: {missing}: found nothing; evaluate needs a model to compare with and data"
-        raise ConfigError([msg])
-    from qtool.workflows.prepare import build_model  # it brings capture and all passes along
-
-    source = open_source(config.data.evaluate, inputs=config.model.inputs, base=config.base)
-    num_batches = math.ceil(len(source) / source.batch_size)
+    inputs = require_model(config).inputs
+    if config.data.evaluate is None:
+        problem = "data.evaluate: nothing found; evaluate needs a data source"
+        raise ConfigError([f"{config.locate('data')}: {problem}"])
+    source = open_source(config.data.evaluate, inputs=inputs, base=config.base)
 
     def counted() -> Iterator[Batch]:
-        for number, batch in enumerate(source.batches(), start=1):
+        num_seen = 0
+        for batch in source.batches():
             yield batch
+            num_seen += len(batch)
             if on_batch is not None:
-                on_batch(number, num_batches)
+                on_batch(num_seen, len(source))
 
     return evaluate(model, build_model(config), counted())
 

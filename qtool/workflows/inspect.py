@@ -2,48 +2,40 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qtool.backends.host import host_facts
-from qtool.backends.registry import backend as find_backend
-from qtool.errors import UsageError, nearest
 from qtool.inspection.inspect import inspect_file
-from qtool.types import Isa
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    import os
 
     from qtool.inspection.findings import Report
+    from qtool.types import Isa
 
 
-def inspect(source: str | Path | bytes, *, backend: str | None = None, isa: str | None = None) -> Report:
-    """Return what a file says about itself, with a finding for everything that does not fit.
+def inspect(
+    source: str | os.PathLike[str] | bytes, *, backend: str | None = None, isa: Isa | str | None = None
+) -> Report:
+    """Return what a file says about itself, with a finding for everything that does not fit its target.
 
-    Nothing in the file is executed or imported, and neither torch nor an engine is needed.
+    Nothing in the file is executed or imported, and neither torch nor an engine is needed. The machine this runs on
+    is looked at too: a file that it would compute wrong is warned of.
 
     Args:
         source: path of the file, or its bytes.
-        backend: the backend it is to run on; what the file was made for if None.
-        isa: `any`, `vnni` or `no-vnni`: the CPU it is to run on; what the file was made for if None.
+        backend: the backend it is to run on; None is the one it was made for.
+        isa: `any`, `vnni` or `no-vnni`, the CPU it is to run on; None is the one it was made for.
 
     Raises:
-        UsageError: no such backend or ISA.
-        FileFormatError: the file cannot be read safely.
+        UsageError: no such file, backend or ISA.
+        FileFormatError: the file is not a zip, damaged, or refused; see docs/security.md.
 
     Example:
-        >>> inspect("int8.pt2", backend="qnnpack").findings[0].code  # made for fbgemm
-        'QT301'
+        >>> report = inspect("int8.pt2", backend="qnnpack")  # made for fbgemm
+        >>> report.outcome.value, report.findings[0].code
+        ('findings', 'QT301')
     """
-    if backend is not None:
-        find_backend(backend)
-    return inspect_file(source, backend=backend, isa=_isa(isa), host=host_facts())
-
-
-def _isa(name: str | None) -> Isa | None:
-    if name is None:
-        return None
-    names = [isa.value for isa in Isa]
-    if name not in names:
-        msg = f"ISA {name!r} is not known{nearest(name, names) or '.'} Use one of: {', '.join(names)}."
-        raise UsageError(msg)
-    return Isa(name)
+    content = source if isinstance(source, bytes) else Path(source)
+    return inspect_file(content, backend=backend, isa=isa, host=host_facts())

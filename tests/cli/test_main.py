@@ -13,6 +13,11 @@ from qtool.cli.messages import harmless
 from tests.cli import toy
 from tests.cli.process import QTOOL, call, environment
 
+EXITED = (
+    "qtool toy: code that the command ran (the model's, the data's or an import's) called sys.exit(0); "
+    "nothing was written\n"
+)
+
 
 @pytest.fixture
 def toy_command(monkeypatch, tmp_path):
@@ -36,12 +41,7 @@ def toy_command(monkeypatch, tmp_path):
         ("interrupt", 130, "qtool toy: interrupted; nothing was written\n"),
         ("disk", 2, "qtool toy: No space left on device; make room and run it again\n"),
         ("escape", 2, "qtool toy: layer '\\x1b[2J\\x9b' is odd\n"),
-        (
-            "exit",
-            3,
-            "qtool toy: code that the command ran (the model's, the data's or an import's) called sys.exit(0); nothing "
-            "was written\n",
-        ),
+        ("exit", 3, EXITED),
     ],
 )
 def test_each_kind_of_error_has_its_status_and_no_traceback(toy_command, capsys, error, status, message):

@@ -12,7 +12,7 @@ def test_without_a_terminal_the_last_line_is_enough(capsys):
         for done in range(1, 1001):
             on_batch(done, 1000)
     captured = capsys.readouterr()
-    assert captured.err == "calibrate: batch 1000 of 1000\n"
+    assert captured.err == "calibrate: 1000 of 1000 samples\n"
     assert captured.out == ""
 
 
@@ -22,9 +22,9 @@ def test_a_long_run_says_now_and_then_where_it_is(capsys, monkeypatch):
     with progress("evaluate") as on_batch:
         for done in range(1, 9):
             on_batch(done, 8)
-    batches = [line.split()[2] for line in capsys.readouterr().err.splitlines()]
-    assert batches[-1] == "8"
-    assert 2 <= len(batches) < 8
+    seen = [line.split()[1] for line in capsys.readouterr().err.splitlines()]
+    assert seen[-1] == "8"
+    assert 2 <= len(seen) < 8
 
 
 def test_a_bar_on_a_terminal():
