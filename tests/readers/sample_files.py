@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 WEIGHTS_TABLE = "data/weights/model_weights_config.json"
 GRAPH = "models/model.json"
 
+_LEAF = '{"type": null, "context": null, "children_spec": []}'
+TREE = f'[1, {{"type": "builtins.tuple", "context": "null", "children_spec": [{_LEAF}]}}]'
+
 
 def activation(*, reduced: bool = False) -> Spec:
     why = "fbgemm's conv2d adds pairs in int16 for isa any" if reduced else "exact with all 8 bits"
@@ -147,9 +150,6 @@ def program_entries() -> dict[str, bytes]:
         "byteorder": b"little",
         "archive_format": b"pt2",
     }
-
-
-TREE = '[1, {"type": "builtins.tuple", "context": "null", "children_spec": [{"type": null, "context": null, "children_spec": []}]}]'
 
 
 def file_bytes(

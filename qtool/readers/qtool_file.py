@@ -1,0 +1,164 @@
+"""Reads one of qtool's .pt2 files with the standard library alone: its stamp, plan, config, sizes and digest.
+
+Reading never fails for what a report should tell instead: a missing stamp, a newer one, a digest that differs are
+part of the result. `check_loadable` turns them into errors, for whoever is about to run the file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from qtool.errors import FileFormatError
+from qtool.readers.archive import read_archive
+from qtool.readers.program_risks import Risk, find_risks
+from qtool.readers.tensor_sizes import bytes_by_dtype
+from qtool.stamp.digest import combine_digests
+from qtool.stamp.schema import CONFIG_ENTRY, PLAN_ENTRY, STAMP_ENTRY, Stamp, from_json
+from qtool.stamp.strict_json import NewerVersionError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from qtool.readers.archive import Archive
+
+
+class FileKind(StrEnum):
+    """What a zip is, told from the names of its entries."""
+
+    PT2 = "pt2"
+    TORCHSCRIPT = "torchscript"
+    CHECKPOINT = "checkpoint"
+    ZIP = "zip"
+
+
+class StampProblemKind(StrEnum):
+    """Why a file has no stamp that can be used."""
+
+    MISSING = "missing"
+    NEWER = "newer"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True)
+class StampProblem:
+    """Why a file has no stamp that can be used, with the words of the reader."""
+
+    kind: StampProblemKind
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class QtoolFile:
+    """What can be known of a file without running anything in it.
+
+    Attributes:
+        where: the path, or `data`.
+        kind: what the archive is.
+        num_bytes: size of the file.
+        bytes_by_dtype: (dtype, bytes) of its tensors, most bytes first.
+        stamp: what it says about itself; None where there is a `stamp_problem`.
+        stamp_problem: why there is no stamp.
+        plan_json: the stored plan, not parsed; None if there is none.
+        config_json: the stored config, not parsed; None if there is none.
+        content_digest: digest of what is really in it.
+        risks: what loading it would execute.
+    """
+
+    where: str
+    kind: FileKind
+    num_bytes: int
+    bytes_by_dtype: tuple[tuple[str, int], ...]
+    stamp: Stamp | None
+    stamp_problem: StampProblem | None
+    plan_json: str | None
+    config_json: str | None
+    content_digest: str
+    risks: tuple[Risk, ...]
+
+    @property
+    def is_content_verified(self) -> bool:
+        """Whether the content is the one the stamp was written for."""
+        return self.stamp is not None and self.stamp.content_digest == self.content_digest
+
+
+def read_qtool_file(source: Path | bytes) -> QtoolFile:
+    """Return what a file says and holds; every byte of it is read once, a piece at a time.
+
+    Raises:
+        UsageError: the path cannot be read.
+        FileFormatError: not a zip, damaged, or refused; see docs/security.md.
+    """
+    with read_archive(source) as archive:
+        # The digest comes first: it reads every entry, so a damaged one is found before its content is believed.
+        digest = combine_digests({name: archive.sha256(name) for name in archive.names})
+        stamp = _read_stamp(archive)
+        return QtoolFile(
+            where=archive.where,
+            kind=_kind(archive),
+            num_bytes=archive.num_bytes,
+            bytes_by_dtype=bytes_by_dtype(archive),
+            stamp=stamp if isinstance(stamp, Stamp) else None,
+            stamp_problem=stamp if isinstance(stamp, StampProblem) else None,
+            plan_json=_read_text(archive, PLAN_ENTRY),
+            config_json=_read_text(archive, CONFIG_ENTRY),
+            content_digest=digest,
+            risks=find_risks(archive),
+        )
+
+
+def check_loadable(file: QtoolFile) -> Stamp:
+    """Return the stamp of a file that torch may load: written by qtool, unchanged since, and nothing in it is run.
+
+    The bytes checked must be the bytes loaded: read the file once, and give the same bytes to `read_qtool_file`
+    and to torch.
+
+    Raises:
+        FileFormatError: no usable stamp, a content that differs from it, or something that loading would execute.
+    """
+    if file.stamp is None:
+        reason = file.stamp_problem.message if file.stamp_problem else "no stamp"
+        msg = f"{file.where}: {reason}; only files that qtool wrote are loaded"
+        raise FileFormatError(msg)
+    if not file.is_content_verified:
+        msg = (
+            f"{file.where}: the content is not what the stamp was written for (sha256 {file.content_digest[:12]}..., "
+            f"stamped {file.stamp.content_digest[:12] or 'nothing'}...); it was damaged or changed, get it again"
+        )
+        raise FileFormatError(msg)
+    if file.risks:
+        first = file.risks[0]
+        msg = (
+            f"{file.where}: loading it would execute {len(file.risks)} things it says, first {first.detail!r} "
+            f"({first.kind.value}) in {first.entry!r}; qtool writes no such files, so it was changed"
+        )
+        raise FileFormatError(msg)
+    return file.stamp
+
+
+def _read_stamp(archive: Archive) -> Stamp | StampProblem:
+    if STAMP_ENTRY not in archive.names:
+        return StampProblem(StampProblemKind.MISSING, "it has no stamp")
+    text = archive.read(STAMP_ENTRY)
+    try:
+        return from_json(text)
+    except NewerVersionError as error:
+        return StampProblem(StampProblemKind.NEWER, str(error))
+    except FileFormatError as error:
+        return StampProblem(StampProblemKind.UNREADABLE, str(error))
+
+
+def _read_text(archive: Archive, name: str) -> str | None:
+    """Return an entry as text; what is not UTF-8 becomes text that no parser takes."""
+    return archive.read(name).decode("utf-8", "replace") if name in archive.names else None
+
+
+def _kind(archive: Archive) -> FileKind:
+    names = archive.names
+    if any(name.startswith("models/") and name.endswith(".json") for name in names):
+        return FileKind.PT2
+    if "data.pkl" in names:
+        is_script = any(name.startswith("code/") for name in names)
+        return FileKind.TORCHSCRIPT if is_script else FileKind.CHECKPOINT
+    return FileKind.ZIP
