@@ -1,0 +1,157 @@
+"""Capture: from a model's code to a float program, by torch.export."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from qtool.capture.program import FloatProgram, strip_origins
+from qtool.errors import CaptureError
+from qtool.stamp.schema import InputStamp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch.export import ExportedProgram
+
+BATCH = "batch"
+
+
+def describe_inputs(example_inputs: tuple[Any, ...], *, dynamic_batch: bool = True) -> tuple[InputStamp, ...]:
+    """Return shape and dtype of each input tensor; dimension 0 of all that share the first one's is `batch`.
+
+    The names are left empty: `capture` fills in those of the model's arguments.
+
+    Args:
+        example_inputs: positional arguments of the model; tensors, or containers of tensors.
+        dynamic_batch: whether dimension 0 may take other sizes later.
+
+    Example:
+        >>> describe_inputs((torch.zeros(1, 3, 8, 8),))
+        (InputStamp(name='', shape=('batch', 3, 8, 8), dtype='float32'),)
+    """
+    leaves = [leaf for leaf in pytree.tree_leaves(example_inputs) if isinstance(leaf, Tensor)]
+    if not leaves:
+        msg = "the example inputs hold no tensor; give the tensors that the model is called with, as a tuple"
+        raise CaptureError(msg)
+    batch = leaves[0].shape[0] if leaves[0].dim() else None
+    stamps = []
+    for leaf in leaves:
+        shape: tuple[int | str, ...] = tuple(leaf.shape)
+        if dynamic_batch and shape and shape[0] == batch:
+            shape = (BATCH, *shape[1:])
+        stamps.append(InputStamp(name="", shape=shape, dtype=str(leaf.dtype).removeprefix("torch.")))
+    return tuple(stamps)
+
+
+def capture(model: nn.Module, example_inputs: tuple[Any, ...], inputs: tuple[InputStamp, ...]) -> FloatProgram:
+    """Return the model in eval mode as a float program with weights of its own; the model is left as it was.
+
+    Args:
+        model: a float32 model.
+        example_inputs: positional arguments; a dynamic size of 1 in them is doubled, since torch.export
+            specialises on 1.
+        inputs: what `describe_inputs` says of them.
+
+    Raises:
+        CaptureError: a parameter is not float32 or has no data, the code cannot be captured (names the line), or a
+            dynamic size is forced to a number by an op.
+    """
+    _check_parameters(model)
+    examples = _widened(example_inputs, inputs)
+    exported = strip_origins(_export(_eval_copy(model), examples, inputs))
+    return FloatProgram(exported, _named(inputs, exported.graph_signature.user_inputs))
+
+
+def _named(inputs: tuple[InputStamp, ...], arguments: Sequence[Any]) -> tuple[InputStamp, ...]:
+    """Fill in missing names from the arguments of the graph."""
+    names = [str(argument) for argument in arguments]
+    return tuple(
+        dataclasses.replace(stamp, name=stamp.name or name) for stamp, name in zip(inputs, names, strict=False)
+    )
+
+
+def _check_parameters(model: nn.Module) -> None:
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.is_meta:
+            msg = f"parameter {name!r} is on the meta device and has no data; load the weights first"
+            raise CaptureError(msg)
+        if tensor.is_floating_point() and tensor.dtype is not torch.float32:
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            msg = f"parameter {name!r} is {dtype}; qtool quantizes float32 models: call model.float() first"
+            raise CaptureError(msg)
+
+
+def _eval_copy(model: nn.Module) -> nn.Module:
+    """Copy the model, so that neither its mode nor its weights are shared with what we make of it."""
+    try:
+        return copy.deepcopy(model).eval()
+    except Exception as error:
+        msg = (
+            f"the model cannot be copied ({type(error).__name__}: {error}); "
+            f"detach tensors it keeps that have a gradient history, or give a freshly built model"
+        )
+        raise CaptureError(msg) from error
+
+
+def _widened(example_inputs: tuple[Any, ...], inputs: tuple[InputStamp, ...]) -> tuple[Any, ...]:
+    leaves, structure = pytree.tree_flatten(example_inputs)
+    stamps = iter(inputs)
+    return pytree.tree_unflatten([_wide(x, next(stamps)) if isinstance(x, Tensor) else x for x in leaves], structure)
+
+
+def _wide(tensor: Tensor, stamp: InputStamp) -> Tensor:
+    """Repeat the tensor along every dynamic dimension of size 1."""
+    repeats = [2 if isinstance(size, str) and tensor.shape[d] == 1 else 1 for d, size in enumerate(stamp.shape)]
+    return tensor.repeat(repeats) if tensor.dim() else tensor
+
+
+def dynamic_shapes(examples: tuple[Any, ...], inputs: tuple[InputStamp, ...]) -> tuple[Any, ...]:
+    """Return torch.export's description of the dynamic sizes: the same word is the same dimension."""
+    words = {size for stamp in inputs for size in stamp.shape if isinstance(size, str)}
+    dims = {word: torch.export.Dim(word, min=1) for word in sorted(words)}
+    leaves, structure = pytree.tree_flatten(examples)
+    stamps = iter(inputs)
+
+    def shape_of(leaf: Any) -> dict[int, Any] | None:  # noqa: ANN401
+        if not isinstance(leaf, Tensor):
+            return None
+        return {d: dims[size] for d, size in enumerate(next(stamps).shape) if isinstance(size, str)}
+
+    return pytree.tree_unflatten([shape_of(leaf) for leaf in leaves], structure)
+
+
+def _export(model: nn.Module, examples: tuple[Any, ...], inputs: tuple[InputStamp, ...]) -> ExportedProgram:
+    try:
+        with torch.no_grad():
+            return torch.export.export(model, examples, dynamic_shapes=dynamic_shapes(examples, inputs), strict=False)
+    except Exception as error:
+        raise CaptureError(_explain(error)) from error
+
+
+def _explain(error: Exception) -> str:
+    """Say in words what torch.export could not do, and where in the user's code."""
+    where = _user_line(error)
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    if "specialized" in str(error) or "Constraints violated" in str(error):
+        advice = (
+            "An op of the model fixes a size that was to stay dynamic: write that size as a number in "
+            "`model.inputs` (in the API: dynamic_batch=False), or change the op."
+        )
+    elif "data-dependent" in str(error) or "GuardOnDataDependent" in type(error).__name__:
+        advice = "The model branches on values of a tensor: make the branch an argument of the constructor."
+    else:
+        advice = "Check that the model runs on the example inputs and that it is plain tensor code."
+    return f"the model cannot be captured{where}: {first} ({type(error).__name__}). {advice}"
+
+
+def _user_line(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    users = [f for f in frames if "/torch/" not in f.filename and "/qtool/" not in f.filename and f.lineno]
+    return f" at {users[-1].filename}:{users[-1].lineno}" if users else ""

@@ -1,0 +1,233 @@
+"""Lower: from the reference program to a module whose int8 ops run on an engine.
+
+    dq(c) -> conv -> relu -> q          becomes   conv kernel of the engine, codes to codes
+    dq(c) -> view, pad, max_pool -> q   becomes   the same op on codes, where both sides have one grid
+    dq(a), dq(b) -> add -> q            stays     float between decoded codes: exact, and cheap beside convolutions
+
+The graph is read by structure alone, so a program that lost its stamps is lowered the same.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.fx import GraphModule, Node, map_arg
+
+from qtool.lowering.casts import Dequantize, Quantize, ToCodes, ToQuint8
+from qtool.lowering.grid import Grid
+from qtool.lowering.mac import Mac
+from qtool.lowering.packed import PackedMac
+from qtool.lowering.plain import plain_mac
+from qtool.passes import qdq_ops
+from qtool.passes.insert import tensor_of
+from qtool.passes.match import conv_geometry
+from qtool.passes.ops import PATTERNS, SPLITS, clamp_bounds
+from qtool.types import MAC_OPS, Op
+
+if TYPE_CHECKING:
+    from torch import fx
+
+aten = torch.ops.aten
+
+PACKED_ENGINES = frozenset({"fbgemm", "qnnpack"})
+PLAIN_ENGINES = frozenset({"onednn", "x86"})
+CODES = "codes"
+"""Key in a lowered node's meta: True where its value is the codes of a quantized edge."""
+
+
+def lower(module: GraphModule, engine: str) -> GraphModule:
+    """Edit the module of a reference program so that its int8 ops run on `engine`; returns its argument."""
+    kernels = nn.Module()
+    module.add_module("kernels", kernels)
+    for node in list(module.graph.nodes):
+        if node.target is qdq_ops.quantize_per_tensor:
+            _lower_edge(module, node, engine)
+    _lower_casts(module)
+    _join_casts(module)
+    module.graph.eliminate_dead_code()
+    module.delete_all_unused_submodules()
+    _drop_unused_tensors(module)
+    module.graph.lint()
+    module.recompile()
+    return module
+
+
+def _lower_edge(module: GraphModule, quantize: Node, engine: str) -> None:
+    """Replace one quantize node and the op before it by the op on codes, if there is one."""
+    value: Any = quantize.args[0]
+    activation, node = _split_activation(value)
+    made = None
+    if PATTERNS.get(node.target) in MAC_OPS:
+        made = _lower_mac(module, quantize, node, activation, engine)
+    elif PATTERNS.get(node.target) in (Op.LAYOUT, Op.MAX_POOL, Op.CAT, Op.ACTIVATION):
+        made = _lower_on_codes(module.graph, quantize, node, activation)
+    if made is None:
+        return
+    made.meta = {**quantize.meta, CODES: True}
+    quantize.replace_all_uses_with(made)
+    module.graph.erase_node(quantize)
+
+
+def _split_activation(value: Node) -> tuple[Node | None, Node]:
+    """Return the activation fused into an op and the op; an activation that reads codes itself is the op."""
+    if PATTERNS.get(value.target) is not Op.ACTIVATION or len(value.users) != 1:
+        return None, value
+    source: Any = value.args[0]
+    if _is_dequantize(source) or source.op != "call_function" or len(source.users) != 1:
+        return None, value
+    return value, source
+
+
+def _is_dequantize(node: Any) -> bool:  # noqa: ANN401
+    return isinstance(node, Node) and node.target is qdq_ops.dequantize_per_tensor
+
+
+# --- convolution and linear
+
+
+def _lower_mac(module: GraphModule, quantize: Node, node: Node, activation: Node | None, engine: str) -> Node | None:
+    if not _is_dequantize(node.args[0]):
+        return None
+    mac = _describe(module, quantize, node, activation)
+    if mac is None:
+        return None
+    codes = node.args[0].args[0]  # type: ignore[union-attr]
+    kernel = PackedMac(mac, engine) if engine in PACKED_ENGINES else plain_mac(mac, engine)
+    name = _add(module, kernel)
+    with module.graph.inserting_before(quantize):
+        if engine in PLAIN_ENGINES:
+            return module.graph.call_module(name, (codes,))
+        wrapped = module.graph.call_module(_add(module, ToQuint8(mac.input)), (codes,))
+        result = module.graph.call_module(name, (wrapped,))
+        return module.graph.call_module(_add(module, ToCodes()), (result,))
+
+
+def _describe(module: GraphModule, quantize: Node, node: Node, activation: Node | None) -> Mac | None:
+    """Return the layer as data, or None where its weight is not stored in int8."""
+    weight: Any = node.args[1]
+    if weight.target not in (qdq_ops.dequantize_per_channel, qdq_ops.dequantize_per_tensor):
+        return None
+    codes = tensor_of(module, weight.args[0])
+    assert codes is not None
+    if weight.target is qdq_ops.dequantize_per_channel:
+        scales = tensor_of(module, weight.args[1])
+        assert scales is not None
+    else:
+        scales = torch.tensor(weight.args[1], dtype=torch.float32)
+    output = Grid.of(quantize)
+    low, high = clamp_bounds(activation) if activation is not None else (None, None)
+    return Mac(
+        input=Grid.of(node.args[0]),  # type: ignore[arg-type]
+        output=output,
+        codes=codes.detach(),
+        scales=scales.detach(),
+        bias=_bias(module, node),
+        geometry=None if PATTERNS[node.target] is Op.LINEAR else conv_geometry(node),
+        bounds=output.code_bounds(low, high),
+        has_relu=low == 0.0,
+    )
+
+
+def _bias(module: GraphModule, node: Node) -> torch.Tensor | None:
+    bias = tensor_of(module, node.args[2]) if len(node.args) > 2 else None
+    return None if bias is None else bias.detach()
+
+
+# --- ops on codes
+
+
+def _lower_on_codes(graph: fx.Graph, quantize: Node, node: Node, activation: Node | None) -> Node | None:
+    """Let an op that moves, chooses or clamps values do so with codes, if all its grids are the result's."""
+    if node.target is aten.max_pool1d.default:
+        return None  # torch has no max_pool1d on uint8
+    steps = _steps(node)
+    operands = [source for step in steps for source in step.all_input_nodes if source not in steps]
+    grid = Grid.of(quantize)
+    values = [source for source in operands if _is_dequantize(source)]
+    if not values or any(Grid.of(source) != grid for source in values):
+        return None
+    if any(isinstance(s.meta.get("val"), torch.Tensor) and not _is_dequantize(s) for s in operands):
+        return None
+    with graph.inserting_before(quantize):
+        result = _clamped(graph, values[0].args[0], node, grid) if PATTERNS.get(node.target) is Op.ACTIVATION else None
+        result = result or _copied(graph, steps, grid)
+        return _clamped(graph, result, activation, grid) if activation is not None else result
+
+
+def _steps(node: Node) -> list[Node]:
+    if node.target is operator.getitem and node.args[0].target in SPLITS:  # type: ignore[union-attr]
+        return [node.args[0], node]  # type: ignore[list-item]
+    return [node]
+
+
+def _copied(graph: fx.Graph, steps: list[Node], grid: Grid) -> Node:
+    """Append copies of the nodes that read codes in place of decoded codes."""
+    made: dict[Node, Any] = {}
+
+    def on_codes(source: Node) -> Any:  # noqa: ANN401
+        return made.get(source, source.args[0] if _is_dequantize(source) else source)
+
+    for step in steps:
+        args, kwargs = map_arg(step.args, on_codes), map_arg(step.kwargs, on_codes)
+        target = step.target
+        if target in (aten.pad.default, aten.constant_pad_nd.default):
+            target, args, kwargs = aten.constant_pad_nd.default, (args[0], args[1], grid.zero_point), {}
+        made[step] = graph.call_function(target, args, kwargs)
+    return made[steps[-1]]
+
+
+def _clamped(graph: fx.Graph, codes: Any, activation: Node, grid: Grid) -> Node:  # noqa: ANN401
+    bounds = grid.code_bounds(*clamp_bounds(activation))
+    return graph.call_function(aten.clamp.default, (codes, *bounds))
+
+
+# --- casts
+
+
+def _lower_casts(module: GraphModule) -> None:
+    for node in list(module.graph.nodes):
+        if node.target not in (qdq_ops.quantize_per_tensor, qdq_ops.dequantize_per_tensor):
+            continue
+        if not isinstance(node.args[0], Node) or node.args[0].op == "get_attr":
+            continue  # a stored weight of a layer that stayed float
+        is_quantize = node.target is qdq_ops.quantize_per_tensor
+        cast = Quantize(Grid.of(node)) if is_quantize else Dequantize(Grid.of(node))
+        with module.graph.inserting_before(node):
+            made = module.graph.call_module(_add(module, cast), (node.args[0],))
+        made.meta = {**node.meta, CODES: is_quantize}
+        node.replace_all_uses_with(made)
+        module.graph.erase_node(node)
+
+
+def _join_casts(module: GraphModule) -> None:
+    """Let a packed layer read what the packed layer before it wrote, without unpacking the codes between them."""
+    for node in list(module.graph.nodes):
+        if not _is_cast(module, node, ToQuint8) or not _is_cast(module, node.args[0], ToCodes):
+            continue
+        node.replace_all_uses_with(node.args[0].args[0])
+        module.graph.erase_node(node)
+
+
+def _is_cast(module: GraphModule, node: Any, kind: type[nn.Module]) -> bool:  # noqa: ANN401
+    return (
+        isinstance(node, Node) and node.op == "call_module" and isinstance(module.get_submodule(str(node.target)), kind)
+    )
+
+
+def _add(module: GraphModule, kernel: nn.Module) -> str:
+    kernels = module.get_submodule("kernels")
+    name = str(len(kernels._modules))
+    kernels.add_module(name, kernel)
+    return f"kernels.{name}"
+
+
+def _drop_unused_tensors(module: GraphModule) -> None:
+    """Let go of the tensors that only the reference program read: their codes are packed now."""
+    used = {str(node.target) for node in module.graph.nodes if node.op == "get_attr"}
+    for path, _ in (*list(module.named_parameters()), *list(module.named_buffers())):
+        if path not in used and not path.startswith("kernels."):
+            owner, _, name = path.rpartition(".")
+            delattr(module.get_submodule(owner), name)

@@ -1,0 +1,79 @@
+"""Convolution and linear on oneDNN's plain-tensor ops, for the engines onednn and x86.
+
+They take and give plain uint8 tensors, are not deprecated, and clamp the output range as part of the kernel.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from qtool.lowering.mac import Mac
+
+onednn = torch.ops.onednn
+
+
+class PlainConv(nn.Module):
+    """A convolution on oneDNN."""
+
+    def __init__(self, mac: Mac, engine: str) -> None:
+        super().__init__()
+        self.engine = engine
+        self.input, self.output = mac.input, mac.output
+        self.squeezes = mac.is_conv1d
+        self.geometry = mac.conv2d_geometry()
+        self.bias = mac.bias
+        self.scales = mac.scales_per_channel()
+        self.zero_points = mac.zero_points()
+        self.post_op, self.bounds = _post_op(mac)
+        stride, padding, dilation, groups = self.geometry
+        self.weight = onednn.qconv_prepack(
+            mac.conv2d_codes(), self.scales, mac.input.scale, mac.input.zero_point, stride, padding, dilation, groups
+        )
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Return the output codes."""
+        x, y = self.input, self.output
+        codes = codes.unsqueeze(2) if self.squeezes else codes
+        out = onednn.qconv_pointwise(
+            codes, x.scale, x.zero_point, self.weight, self.scales, self.zero_points, self.bias, *self.geometry,
+            y.scale, y.zero_point, y.dtype, self.post_op, self.bounds, "",
+        )  # fmt: skip
+        return out.squeeze(2) if self.squeezes else out
+
+
+class PlainLinear(nn.Module):
+    """A linear layer on oneDNN."""
+
+    def __init__(self, mac: Mac, engine: str) -> None:
+        super().__init__()
+        self.engine = engine
+        self.input, self.output = mac.input, mac.output
+        self.bias = mac.bias
+        self.scales = mac.scales_per_channel()
+        self.zero_points = mac.zero_points()
+        self.post_op, self.bounds = _post_op(mac)
+        self.weight = onednn.qlinear_prepack(mac.codes, None)
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Return the output codes."""
+        x, y = self.input, self.output
+        return onednn.qlinear_pointwise(
+            codes, x.scale, x.zero_point, self.weight, self.scales, self.zero_points, self.bias,
+            y.scale, y.zero_point, y.dtype, self.post_op, self.bounds, "",
+        )  # fmt: skip
+
+
+def plain_mac(mac: Mac, engine: str) -> nn.Module:
+    """Return the kernel for a convolution or linear layer."""
+    return PlainLinear(mac, engine) if mac.geometry is None else PlainConv(mac, engine)
+
+
+def _post_op(mac: Mac) -> tuple[str, list[float]]:
+    """Return oneDNN's clamp to the output range in real numbers, which it applies before it rounds."""
+    if not mac.clamps:
+        return "none", []
+    return "hardtanh", [mac.output.value(code) for code in mac.bounds]

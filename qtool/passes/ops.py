@@ -1,0 +1,213 @@
+"""Which ATen ops belong to which int8 pattern, and why an op does not.
+
+A node is looked at alone here; `match.py` joins neighbours into patterns, `annotate.py` decides what runs in int8.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Node
+
+from qtool.types import Op
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+aten = torch.ops.aten
+
+PATTERNS: dict[Any, Op] = {
+    aten.conv1d.default: Op.CONV1D,
+    aten.conv2d.default: Op.CONV2D,
+    aten.linear.default: Op.LINEAR,
+    aten.add.Tensor: Op.ADD,
+    aten.mul.Tensor: Op.MUL,
+    aten.cat.default: Op.CAT,
+    aten.max_pool1d.default: Op.MAX_POOL,
+    aten.max_pool2d.default: Op.MAX_POOL,
+    aten.avg_pool1d.default: Op.AVG_POOL,
+    aten.avg_pool2d.default: Op.AVG_POOL,
+    aten.adaptive_avg_pool1d.default: Op.AVG_POOL,
+    aten.adaptive_avg_pool2d.default: Op.AVG_POOL,
+    aten.mean.dim: Op.MEAN,
+    aten.relu.default: Op.ACTIVATION,
+    aten.relu6.default: Op.ACTIVATION,
+    aten.hardtanh.default: Op.ACTIVATION,
+    aten.clamp.default: Op.ACTIVATION,
+    aten.clamp_min.default: Op.ACTIVATION,
+    **dict.fromkeys(
+        (
+            aten.view.default,
+            aten.reshape.default,
+            aten.view_as.default,
+            aten.reshape_as.default,
+            aten._unsafe_view.default,
+            aten.flatten.using_ints,
+            aten.unflatten.int,
+            aten.permute.default,
+            aten.transpose.int,
+            aten.t.default,
+            aten.squeeze.default,
+            aten.squeeze.dim,
+            aten.squeeze.dims,
+            aten.unsqueeze.default,
+            aten.slice.Tensor,
+            aten.select.int,
+            aten.narrow.default,
+            aten.split.Tensor,
+            aten.split_with_sizes.default,
+            aten.chunk.default,
+            aten.expand.default,
+            aten.contiguous.default,
+            aten.clone.default,
+            aten.alias.default,
+            aten.detach.default,
+            aten.pad.default,
+            aten.constant_pad_nd.default,
+            operator.getitem,
+        ),
+        Op.LAYOUT,
+    ),
+}
+
+SPLITS = frozenset({aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default})
+
+ACTIVATION_NAMES: dict[Any, str] = {
+    aten.relu.default: "relu",
+    aten.relu6.default: "relu6",
+    aten.hardtanh.default: "hardtanh",
+    aten.clamp.default: "hardtanh",
+    aten.clamp_min.default: "hardtanh",
+}
+
+SHARING = frozenset({Op.CAT, Op.MAX_POOL, Op.ACTIVATION, Op.LAYOUT})
+"""Patterns whose output has its inputs' scale and zero point: they move, choose or clamp values, never make new ones."""
+
+
+def classify(node: Node) -> tuple[Op | None, str]:
+    """Return the int8 pattern of one op, or None and the reason why it has none."""
+    op = PATTERNS.get(node.target)
+    if op is None:
+        return None, f"{node.target} has no int8 pattern"
+    if not _is_float(node):
+        return None, "its values are not float32"
+    check = _CHECKS.get(op)
+    reason = check(node) if check else ""
+    return (None, reason) if reason else (op, "")
+
+
+def value_inputs(node: Node, op: Op) -> tuple[Node, ...]:
+    """Return the nodes whose values the pattern reads, in argument order: weights and sizes are not among them."""
+    if op is Op.CAT:
+        return tuple(node.args[0])  # type: ignore[arg-type]
+    if op in (Op.ADD, Op.MUL):
+        return (node.args[0], node.args[1])  # type: ignore[return-value]
+    source: Any = node.args[0]
+    return (source.args[0],) if node.target is operator.getitem else (source,)
+
+
+def clamp_bounds(node: Node) -> tuple[float | None, float | None]:
+    """Return the lower and upper bound of an activation; None where there is none.
+
+    Example:
+        relu: (0.0, None); relu6: (0.0, 6.0); hardtanh(-1, 1): (-1.0, 1.0).
+    """
+    if node.target is aten.relu.default:
+        return 0.0, None
+    if node.target is aten.relu6.default:
+        return 0.0, 6.0
+    low = _argument(node, 1, "min_val" if node.target is aten.hardtanh.default else "min")
+    high = _argument(node, 2, "max_val" if node.target is aten.hardtanh.default else "max")
+    if node.target is aten.hardtanh.default:
+        low, high = -1.0 if low is None else low, 1.0 if high is None else high
+    return None if low is None else float(low), None if high is None else float(high)
+
+
+def value(node: Node) -> Any:  # noqa: ANN401 - a fake tensor, a list of them, or a number
+    """Return what the graph knows of the node's value: a tensor without data."""
+    return node.meta.get("val")
+
+
+def _argument(node: Node, index: int, name: str, default: Any = None) -> Any:  # noqa: ANN401
+    return node.args[index] if len(node.args) > index else node.kwargs.get(name, default)
+
+
+def _is_float(node: Node) -> bool:
+    found = value(node)
+    found = found[0] if isinstance(found, (list, tuple)) and found else found
+    return isinstance(found, torch.Tensor) and found.dtype is torch.float32
+
+
+def _mac_reason(node: Node) -> str:
+    weight = node.args[1]
+    if not isinstance(weight, Node) or weight.op != "get_attr":
+        return "its weight is computed while the model runs"
+    bias = _argument(node, 2, "bias")
+    if bias is not None and (not isinstance(bias, Node) or bias.op != "get_attr"):
+        return "its bias is computed while the model runs"
+    return ""
+
+
+def _pair_reason(node: Node) -> str:
+    if not all(isinstance(argument, Node) for argument in node.args[:2]):
+        return "one operand is a number"
+    if any(argument.op == "get_attr" for argument in node.args[:2]):
+        return "one operand is a constant of the model"
+    if not all(_is_float(argument) for argument in node.args[:2]):
+        return "its values are not float32"
+    if _argument(node, 2, "alpha", 1) != 1:
+        return "alpha is not 1"
+    return ""
+
+
+def _cat_reason(node: Node) -> str:
+    parts: Any = node.args[0]
+    if not all(isinstance(part, Node) and _is_float(part) for part in parts):
+        return "its values are not float32"
+    return "one part is a constant of the model" if any(part.op == "get_attr" for part in parts) else ""
+
+
+def _mean_reason(node: Node) -> str:
+    return "it changes the dtype" if node.kwargs.get("dtype") is not None else ""
+
+
+def _activation_reason(node: Node) -> str:
+    if any(isinstance(argument, Node) for argument in node.args[1:]):
+        return "its bounds are computed while the model runs"
+    return "it clamps nothing" if clamp_bounds(node) == (None, None) else ""
+
+
+def _layout_reason(node: Node) -> str:
+    if node.target is operator.getitem:
+        source = node.args[0]
+        is_piece = isinstance(source, Node) and source.target in SPLITS and isinstance(node.args[1], int)
+        return "" if is_piece else f"{source} is no list of slices"
+    source = node.args[0]
+    if isinstance(source, Node) and source.op == "get_attr":
+        return "it moves a constant of the model"
+    if node.target is aten.pad.default:
+        return _pad_reason(_argument(node, 2, "mode", "constant"), _argument(node, 3, "value"))
+    if node.target is aten.constant_pad_nd.default:
+        return _pad_reason("constant", _argument(node, 2, "value", 0))
+    return ""
+
+
+def _pad_reason(mode: Any, fill: Any) -> str:  # noqa: ANN401
+    if mode != "constant":
+        return f"it pads in mode {mode!r}"
+    return "" if fill in (None, 0) else f"it pads with {fill}, which the input's range may not hold"
+
+
+_CHECKS: dict[Op, Callable[[Node], str]] = {
+    Op.CONV1D: _mac_reason,
+    Op.CONV2D: _mac_reason,
+    Op.LINEAR: _mac_reason,
+    Op.ADD: _pair_reason,
+    Op.MUL: _pair_reason,
+    Op.CAT: _cat_reason,
+    Op.MEAN: _mean_reason,
+    Op.ACTIVATION: _activation_reason,
+    Op.LAYOUT: _layout_reason,
+}

@@ -1,0 +1,130 @@
+"""Which patterns of a model run in int8, and why the others do not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from qtool.backends.record import Support
+from qtool.config.select import settings_for
+from qtool.types import MAC_OPS, Isa, Op, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch.fx import Node
+
+    from qtool.backends.record import Backend
+    from qtool.config.schema import QuantizeConfig
+    from qtool.config.select import NodeSettings
+    from qtool.passes.match import Match
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a plan is asked for.
+
+    Attributes:
+        backend: what will run the model.
+        isa: the CPU it will run on.
+        quantize: the config's `quantize` section.
+        keep_float: names of nodes that stay float whatever the rules say, each with the reason.
+    """
+
+    backend: Backend
+    isa: Isa
+    quantize: QuantizeConfig
+    keep_float: Mapping[str, str]
+
+    def settings(self, name: str, op: Op | None) -> NodeSettings:
+        """Return what the config says of one node."""
+        return settings_for(self.quantize, name, op)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The verdict on one pattern."""
+
+    verdict: Verdict
+    reason: str
+
+    @property
+    def is_int8(self) -> bool:
+        """Whether the pattern runs in int8."""
+        return self.verdict is Verdict.INT8
+
+
+def decide(matches: tuple[Match, ...], names: Mapping[Node, str], request: Request) -> dict[Match, Decision]:
+    """Return a decision for every match.
+
+    Ops that multiply are int8 wherever backend and config allow. What lies between them is int8 where codes
+    already come in, or where it only moves values on their way into a multiplication; anything else would be
+    quantized for its own sake, and loses accuracy for nothing.
+    """
+    decided: dict[Match, Decision] = {}
+    for match in matches:
+        reason = _float_reason(match, names[match.node], request)
+        if reason:
+            decided[match] = Decision(Verdict.FLOAT, reason)
+        elif match.op in MAC_OPS:
+            decided[match] = Decision(Verdict.INT8, _kernel(match, request))
+    producers = {node: match for match in matches for node in match.members}
+    wanted = _moved_into_multiplications(matches, producers, decided)
+    for match in matches:
+        if match not in decided:
+            decided[match] = _decide_between(match, names[match.node], request, producers, decided, wanted)
+    return decided
+
+
+def _kernel(match: Match, request: Request) -> str:
+    return f"{request.backend.name} has an int8 {match.op}"
+
+
+def _float_reason(match: Match, name: str, request: Request) -> str:
+    """Return why a match must stay float, or an empty string."""
+    settings = request.settings(name, match.op)
+    if settings.skipped or settings.dtype == "float":
+        return f"asked for: {settings.origin}"
+    if match.op is None:
+        return match.reason
+    if name in request.keep_float:
+        return request.keep_float[name]
+    if request.backend.rule(match.op).support is Support.UNSUPPORTED:
+        return f"{request.backend.name} has no int8 {match.op}"
+    return ""
+
+
+def _moved_into_multiplications(
+    matches: tuple[Match, ...], producers: Mapping[Node, Match], decided: Mapping[Match, Decision]
+) -> set[Match]:
+    """Return the undecided ops that only move or choose values, all of whose readers multiply in int8.
+
+    Quantizing before such an op gives the same codes as quantizing after it, and moves a quarter of the bytes.
+    """
+    wanted: set[Match] = set()
+    for match in reversed(matches):
+        if match in decided or match.op not in (Op.LAYOUT, Op.MAX_POOL):
+            continue
+        readers = [producers.get(user) for user in match.result.users]
+        if readers and all(r is not None and (r in wanted or (r in decided and decided[r].is_int8)) for r in readers):
+            wanted.add(match)
+    return wanted
+
+
+def _decide_between(  # noqa: PLR0913 - one decision looks at all of these
+    match: Match,
+    name: str,
+    request: Request,
+    producers: Mapping[Node, Match],
+    decided: Mapping[Match, Decision],
+    wanted: set[Match],
+) -> Decision:
+    sources = [producers.get(node) for node in match.inputs]
+    if any(source is not None and decided[source].is_int8 for source in sources):
+        return Decision(Verdict.INT8, _kernel(match, request))
+    if match in wanted:
+        return Decision(Verdict.INT8, "it moves values on their way into an int8 op")
+    settings = request.settings(name, match.op)
+    if settings.dtype == "int8":
+        return Decision(Verdict.INT8, f"asked for: {settings.origin}")
+    return Decision(Verdict.FLOAT, "none of its inputs is int8")

@@ -1,0 +1,90 @@
+"""The container of prepared and converted models: a PT2 archive with qtool's entries added.
+
+    archive/...                       what torch.export.save writes: graph, weights
+    archive/extra/qtool/stamp.json    the stamp; plan.json, config.json beside it
+    archive/qtool/*.npy               arrays: what observers saw, scales and zero points (prepared models)
+
+The same model gives the same bytes: entries in a fixed order, no times, no sample data, nothing of the machine.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from qtool.stamp.digest import content_digest
+from qtool.stamp.plan_json import plan_to_json
+from qtool.stamp.schema import CONFIG_ENTRY, PLAN_ENTRY, STAMP_ENTRY, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch.export import ExportedProgram
+
+    from qtool.plan import Plan
+    from qtool.runtime.prepared import Origin
+    from qtool.stamp.schema import Stamp
+
+ROOT = "archive/"
+ARRAYS = "qtool/"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def pack(
+    exported: ExportedProgram, plan: Plan, stamp: Stamp, origin: Origin, arrays: Mapping[str, np.ndarray]
+) -> bytes:
+    """Return the bytes of the archive.
+
+    Args:
+        exported: the program, stripped of its origins.
+        plan: the plan.
+        stamp: the stamp; its content digest is filled in here.
+        origin: its config is stored as config.json.
+        arrays: by name without folder and ending.
+    """
+    buffer = io.BytesIO()
+    torch.export.save(exported, buffer)
+    added = {
+        PLAN_ENTRY: plan_to_json(plan).encode(),
+        CONFIG_ENTRY: origin.config.to_json().encode(),
+        **{f"{ARRAYS}{name}.npy": _npy(array) for name, array in arrays.items()},
+    }
+    with zipfile.ZipFile(buffer, "a") as archive:
+        entries = {name.removeprefix(ROOT): archive.read(name) for name in archive.namelist()}
+        added[STAMP_ENTRY] = to_json(stamp.with_content(content_digest({**entries, **added}))).encode()
+        for name, data in added.items():
+            archive.writestr(_entry(ROOT + name), data)
+    return buffer.getvalue()
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name, date_time=_EPOCH)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.create_system = 0  # the default names the platform
+    entry.external_attr = 0
+    return entry
+
+
+def _npy(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, np.ascontiguousarray(array) if array.ndim else array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def read_arrays(entries: Mapping[str, bytes]) -> dict[str, np.ndarray]:
+    """Return the arrays among an archive's entries, by name without folder and ending."""
+    return {
+        name.removeprefix(ARRAYS).removesuffix(".npy"): np.load(io.BytesIO(data), allow_pickle=False)
+        for name, data in entries.items()
+        if name.startswith(ARRAYS) and name.endswith(".npy")
+    }
+
+
+def read_config(text: str) -> Any:  # noqa: ANN401
+    """Return the mapping in a stored config.json."""
+    return json.loads(text)

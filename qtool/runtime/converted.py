@@ -1,0 +1,107 @@
+"""The converted model: the int8 reference program, which every engine and exporter starts from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from qtool.capture.export import dynamic_shapes
+from qtool.capture.program import strip_origins
+from qtool.errors import ModelError
+from qtool.passes.to_reference import OWNER, to_reference
+from qtool.runtime.inputs import check_inputs
+from qtool.runtime.prepared import Origin, PreparedModel, make_stamp
+from qtool.types import Stage, Verdict
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import GraphModule, Node
+
+    from qtool.capture.program import FloatProgram
+    from qtool.plan import Plan
+    from qtool.stamp.schema import Stamp
+
+NODE_STAMP = "qtool"
+"""Key in `node.meta["custom"]`, which torch.export keeps through save and load."""
+
+
+class ConvertedModel(nn.Module):
+    """The reference program as a module: int8 weights, explicit quantize and dequantize, float arithmetic between.
+
+    Attributes:
+        exported: the program; what a converted file holds.
+        plan: what was decided for every node and edge.
+        stamp: for which target, and how every tensor is quantized.
+        origin: where it comes from.
+    """
+
+    def __init__(self, exported: ExportedProgram, plan: Plan, stamp: Stamp, origin: Origin) -> None:
+        super().__init__()
+        self.exported = exported
+        self.plan = plan
+        self.stamp = stamp
+        self.origin = origin
+        self.body = exported.module(check_guards=False)
+
+    def forward(self, *inputs: Any) -> Any:  # noqa: ANN401 - whatever the model takes and returns
+        """Return what the model returns, computed by the reference program."""
+        check_inputs(inputs, self.stamp.inputs)
+        return self.body(*inputs)
+
+
+@torch.no_grad()
+def convert_calibrated(prepared: PreparedModel) -> ConvertedModel:
+    """Return the reference program of a prepared model all of whose edges are calibrated."""
+    found = prepared.parameters_found()
+    plan, origin = prepared.plan, prepared.origin
+    reference = to_reference(prepared.program.graph_module(), plan, found)
+    exported = _export(reference, prepared.program)
+    stamp = make_stamp(plan, found, origin, prepared.program.inputs, Stage.CONVERTED)
+    _stamp_nodes(exported, reference, plan)
+    return ConvertedModel(exported, plan, stamp, origin)
+
+
+def _export(reference: GraphModule, program: FloatProgram) -> ExportedProgram:
+    examples = example_inputs(program)
+    shapes = dynamic_shapes(examples, program.inputs)
+    return strip_origins(torch.export.export(reference, examples, dynamic_shapes=shapes, strict=False))
+
+
+def example_inputs(program: FloatProgram) -> tuple[Any, ...]:
+    """Return inputs of zeros in the sizes the program was captured with."""
+    exported = program.exported
+    names = set(exported.graph_signature.user_inputs)
+    leaves = [_zeros(node.meta["val"]) for node in exported.graph.nodes if node.op == "placeholder" and node.name in names]
+    arguments, _ = pytree.tree_unflatten(leaves, exported.call_spec.in_spec)
+    return tuple(arguments)
+
+
+def _zeros(fake: Tensor) -> Tensor:
+    sizes = [size if isinstance(size, int) else size.node.hint for size in fake.shape]
+    return torch.zeros(sizes, dtype=fake.dtype)
+
+
+def _stamp_nodes(exported: ExportedProgram, reference: GraphModule, plan: Plan) -> None:
+    """Write each node's stamp into its meta: export traces op by op, so both graphs have the same ops in order."""
+    ours = [node for node in reference.graph.nodes if _makes_tensors(node)]
+    theirs = [node for node in exported.graph.nodes if _makes_tensors(node)]
+    if [node.target for node in ours] != [node.target for node in theirs]:
+        msg = "torch.export changed the ops of the reference program, so its nodes cannot be stamped; please report it"
+        raise ModelError(msg)
+    by_name = {node.name: node for node in plan.nodes}
+    for mine, its in zip(ours, theirs, strict=True):
+        owner = by_name.get(mine.meta.get(OWNER, ""))
+        if owner is not None and owner.verdict is Verdict.INT8:
+            stamp = {"node": owner.name, "backend": plan.backend, "reduce_range": owner.reduce_range}
+            its.meta["custom"] = {NODE_STAMP: stamp}
+
+
+def _makes_tensors(node: Node) -> bool:
+    """Whether a node is an op on tensors; export moves those that only ask for sizes and reckon with them."""
+    if node.op != "call_function":
+        return False
+    is_aten = isinstance(node.target, torch._ops.OpOverload)
+    return is_aten and node.target not in (torch.ops.aten.sym_size.int, torch.ops.aten.sym_numel.default)

@@ -1,0 +1,78 @@
+"""Convert: from a calibrated model to its int8 reference program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qtool.errors import UncalibratedError
+from qtool.passes.annotate import annotate
+from qtool.runtime.converted import ConvertedModel, convert_calibrated
+from qtool.runtime.prepared import PreparedModel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NOT_CALIBRATED = "not calibrated: its observers saw no data"
+
+
+def convert(
+    prepared: PreparedModel, backend: str | None = None, *, allow_uncalibrated: bool = False
+) -> ConvertedModel:
+    """Return the int8 reference program of a prepared model.
+
+    Args:
+        prepared: a calibrated model; it is left as it was.
+        backend: convert for another backend than it was prepared for. Ranges are taken anew from what the observers
+            saw, by the other backend's rules.
+        allow_uncalibrated: keep nodes without data float instead of refusing.
+
+    Raises:
+        UncalibratedError: observers saw no data; all are named.
+        UsageError: no such backend, or it cannot do what the config asks for.
+    """
+    if backend is not None and backend != prepared.plan.backend:
+        prepared = _replanned(prepared, backend, {})
+    missing = prepared.uncalibrated()
+    if missing:
+        if not allow_uncalibrated:
+            raise UncalibratedError(_refusal(prepared, missing), nodes=missing)
+        prepared = _without(prepared, missing)
+    return convert_calibrated(prepared)
+
+
+def _refusal(prepared: PreparedModel, missing: tuple[str, ...]) -> str:
+    total = len(prepared.activations)
+    shown = ", ".join(missing[:20]) + (f" and {len(missing) - 20} more" if len(missing) > 20 else "")
+    return (
+        f"{len(missing)} of {total} observers saw no data: {shown}. Calibrate first (data.calibrate in the config, or "
+        f"qtool.calibrate), or keep these nodes float with --allow-uncalibrated (allow_uncalibrated=True)"
+    )
+
+
+def _without(prepared: PreparedModel, missing: tuple[str, ...]) -> PreparedModel:
+    """Return the model planned again with every node that touches an edge without data kept float."""
+    while missing:
+        unknown = set(missing)
+        keep_float = {
+            node.name: NOT_CALIBRATED
+            for node in prepared.plan.int8_nodes()
+            if unknown & {*node.inputs, *([node.output] if node.output else [])}
+        }
+        keep_float.update({n.name: n.reason for n in prepared.plan.nodes if n.reason == NOT_CALIBRATED})
+        prepared = _replanned(prepared, prepared.plan.backend, keep_float)
+        missing = prepared.uncalibrated()
+    return prepared
+
+
+def _replanned(prepared: PreparedModel, backend: str, keep_float: Mapping[str, str]) -> PreparedModel:
+    """Return the same model under another plan; what its observers saw is kept by edge."""
+    quantize = prepared.origin.config.quantize
+    graph = prepared.program.graph_module().graph
+    plan = annotate(graph, quantize, backend=backend, isa=prepared.plan.isa, keep_float=keep_float)
+    again = PreparedModel(prepared.program, plan, prepared.origin)
+    for name, point in again.activations.items():
+        before = prepared.activations.get(name)
+        if before is not None and before.is_calibrated:
+            point.observer.load_arrays(before.observer.to_arrays())
+    again.settle()
+    return again

@@ -1,0 +1,51 @@
+"""Load: a file back to a model: a prepared one to go on with, a converted one packed to run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from qtool.errors import UsageError
+from qtool.runtime.module import RuntimeModel
+from qtool.runtime.prepared import PreparedModel
+from qtool.runtime.store import from_bytes
+
+if TYPE_CHECKING:
+    from qtool.runtime.converted import ConvertedModel
+
+
+def load(source: str | Path | bytes | BinaryIO, *, engine: str | None = None) -> PreparedModel | RuntimeModel:
+    """Return the model in a file.
+
+    Args:
+        source: a path, the file's bytes, or a binary file open for reading.
+        engine: run a converted model on this engine instead of that of the backend it was made for.
+
+    Returns:
+        A PreparedModel for a prepared file; for a converted one a RuntimeModel, packed for its engine.
+
+    Raises:
+        UsageError: the file cannot be read; no such engine.
+        FileFormatError: not a file of qtool's, damaged, or changed since it was written.
+        MissingEngineError: this torch does not have the engine.
+        MismatchError: the model would saturate silently with that engine on this CPU; its nodes are named.
+    """
+    model = read(source)
+    return model if isinstance(model, PreparedModel) else RuntimeModel(model, engine)
+
+
+def read(source: str | Path | bytes | BinaryIO) -> PreparedModel | ConvertedModel:
+    """Return the model in a file as it was saved: a converted one as its reference program, not packed."""
+    if isinstance(source, bytes):
+        return from_bytes(source)
+    if isinstance(source, (str, Path)):
+        return from_bytes(_content(Path(source)), where=source)
+    return from_bytes(source.read())
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        msg = f"cannot read {str(path)!r}: {error.strerror or error}"
+        raise UsageError(msg) from error

@@ -1,0 +1,121 @@
+"""Prepare: from a float model and a config to a prepared model, calibrated if the config says on what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from qtool.capture.export import capture, describe_inputs
+from qtool.config.load import config_from_mapping, load_config
+from qtool.data.sources import open_source
+from qtool.passes.annotate import annotate
+from qtool.runtime.prepared import Origin, PreparedModel, source_digest
+from qtool.workflows.calibrate import calibrate
+from qtool.workflows.float_model import build_model, example_inputs, input_stamps, require_model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from torch import nn
+
+    from qtool.capture.program import FloatProgram
+    from qtool.config.schema import Config
+    from qtool.plan import Plan
+
+    OnBatch = Callable[[int, int], None]
+
+
+def prepare(
+    model: nn.Module,
+    example_inputs: Any,  # noqa: ANN401 - a tensor, or a tuple of tensors and containers of them
+    config: Config | Mapping[str, Any] | Path | str,
+    *,
+    dynamic_batch: bool = True,
+) -> PreparedModel:
+    """Return the model with an observer and a fake-quantize at every edge that the target runs in int8.
+
+    The model itself is left as it was: the result has a copy of its weights.
+
+    Args:
+        model: a float32 model; it is captured in eval mode.
+        example_inputs: what the model is called with: a tensor, or a tuple of positional arguments.
+        config: path of a config file, or a mapping of the same keys, `model` left out.
+        dynamic_batch: whether dimension 0 of the inputs may take other sizes later.
+
+    Raises:
+        ConfigError: the config is wrong; every fault is named with its place.
+        CaptureError: the model cannot be captured; the message names the line of its code.
+        UsageError: the backend cannot do what the config asks for.
+
+    Example:
+        >>> config = {"target": {"backend": "fbgemm"}}
+        >>> prepared = qtool.prepare(model, torch.zeros(1, 3, 224, 224), config)
+        >>> qtool.calibrate(prepared, batches)
+        10
+        >>> qtool.save(qtool.convert(prepared), "int8.pt2")
+    """
+    settled = _settled(config)
+    arguments = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
+    program = capture(model, arguments, describe_inputs(arguments, dynamic_batch=dynamic_batch))
+    return _prepared(program, settled)
+
+
+def prepare_from_config(config: Config, *, on_batch: OnBatch | None = None) -> PreparedModel:
+    """Return the prepared model of a config, calibrated on `data.calibrate` if there is one.
+
+    Args:
+        config: a config with a model.
+        on_batch: called after each batch with the number of samples seen and of all samples.
+    """
+    prepared = _prepared(_program(config), config)
+    if config.data.calibrate is not None:
+        inputs = require_model(config).inputs
+        source = open_source(config.data.calibrate, inputs=inputs, base=config.base)
+        calibrate(prepared, source.batches(), on_batch=on_batch and (lambda seen: on_batch(seen, len(source))))
+    return prepared
+
+
+def plan_from_config(config: Config) -> Plan:
+    """Return what `prepare_from_config` would do, without data."""
+    return _plan(_program(config), config)
+
+
+def _settled(config: Config | Mapping[str, Any] | Path | str) -> Config:
+    from pathlib import Path
+
+    if isinstance(config, (str, Path)):
+        return load_config(Path(config))
+    from qtool.config.schema import Config
+
+    return config if isinstance(config, Config) else config_from_mapping(config)
+
+
+def _program(config: Config) -> FloatProgram:
+    inputs = input_stamps(require_model(config))
+    return capture(build_model(config), example_inputs(inputs), inputs)
+
+
+def _plan(program: FloatProgram, config: Config) -> Plan:
+    graph = program.graph_module().graph
+    return annotate(graph, config.quantize, backend=config.target.backend, isa=config.target.isa)
+
+
+def _prepared(program: FloatProgram, config: Config) -> PreparedModel:
+    origin = Origin(
+        config=_stored(config),
+        config_digest=config.digest(),
+        source_digest=source_digest(program),
+        preprocessing=_preprocessing(config),
+    )
+    return PreparedModel(program, _plan(program, config), origin)
+
+
+def _stored(config: Config) -> Config:
+    """Return the part of a config that a file keeps: what later stages need, and nothing of the machine."""
+    sections = config.model_dump(mode="json", include={"version", "target", "quantize"})
+    return config_from_mapping(sections, "config.json")
+
+
+def _preprocessing(config: Config) -> dict[str, Any] | None:
+    preprocess = getattr(config.data.calibrate, "preprocess", None)
+    return None if preprocess is None else preprocess.model_dump(mode="json")
