@@ -190,7 +190,8 @@ def _check_tree_spec(value: object) -> Iterator[Risk]:
         return
     try:
         tree = json.loads(str(value))
-        is_plain = all(_is_plain_container(part) for part in _dicts(tree))
+        is_tree = isinstance(tree, list) and len(tree) == 2 and isinstance(tree[1], dict)
+        is_plain = is_tree and all(_is_plain_container(part) for part in _dicts(tree))
     except (TypeError, ValueError, RecursionError):
         is_plain = False
     if not is_plain:
