@@ -1,3 +1,4 @@
+import io
 import json
 import subprocess
 import sys
@@ -60,8 +61,6 @@ def test_packing_again_changes_nothing_that_counts():
 
 
 def entries_of(data: bytes) -> dict[str, bytes]:
-    import io  # noqa: PLC0415 - only here
-
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         return {name.removeprefix("archive/"): archive.read(name) for name in archive.namelist()}
 
