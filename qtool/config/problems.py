@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _ALLOWED = {
     "string_type": "text",
     "string_too_short": "text that is not empty",
+    "string_too_long": "text of at most {max_length} characters",
     "int_type": "an integer",
     "float_type": "a number",
     "bool_type": "true or false",

@@ -69,7 +69,7 @@ def _check_kwargs(kwargs: dict[str, Any]) -> dict[str, Any]:
 def _check_label(pattern: str) -> str:
     try:
         num_groups = re.compile(pattern).groups
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         require(False, "a regular expression", found=f"{pattern!r}, which is none ({error})")
     else:
         found = f"{pattern!r} with {num_groups} groups"
@@ -99,7 +99,7 @@ NOT_EMPTY = AfterValidator(_check_not_empty)
 Text = Annotated[str, Field(min_length=1)]
 PathText = Annotated[Text, AfterValidator(_check_path)]
 Glob = Annotated[Text, AfterValidator(_check_glob)]
-Label = Annotated[Text, AfterValidator(_check_label)]
+Label = Annotated[Text, Field(max_length=200), AfterValidator(_check_label)]
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
 BackendName = Annotated[str, AfterValidator(_check_backend)]
 Factory = Annotated[str, AfterValidator(_check_factory)]

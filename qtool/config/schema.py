@@ -67,8 +67,8 @@ class LocatedSection(Section):
         """Return where a key of the whole config stands, for errors that show later.
 
         Example:
-            >>> config.locate("quantize.overrides.0.match")
-            'configs/resnet18-fbgemm.yaml:14:16'
+            >>> load_config(Path("configs/resnet18-fbgemm.yaml")).locate("target.backend")
+            'configs/resnet18-fbgemm.yaml:11:19'
         """
         return self._document.locate(key_path(key))
 

@@ -98,6 +98,7 @@ def test_any_tree_comes_back_with_the_place_of_every_key_and_value(data, tree):
 @example("? [a\n: b")
 @example("- !<!> a")
 @example('"\\xd')
+@example('"\\UFFFFFFFF"')
 @example("&a [*a]")
 @example("a: 'x\n...\n")
 def test_any_text_is_a_document_or_a_config_error(text):
