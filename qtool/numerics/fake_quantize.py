@@ -51,7 +51,8 @@ def fake_quantize(
         RangeError: scale has not one entry per channel.
 
     Source: straight-through estimator, Bengio et al. 2013, arXiv:1308.3432; same numbers as ATen's
-        `fake_quantize_per_tensor_affine` and `fake_quantize_per_channel_affine` for finite input.
+        `fake_quantize_per_tensor_affine` and `fake_quantize_per_channel_affine` for finite input (for float64 the
+        latter does not round its values to float32).
 
     Example:
         >>> x = torch.tensor([-9.0, 0.26, 0.74, 9.0], requires_grad=True)
@@ -87,7 +88,7 @@ class _FakeQuantize(torch.autograd.Function):
             (packed,) = ctx.saved_tensors
             mask = restore_from_stored(unpack_mask(packed, grad.numel()), grad.shape, ctx.order)
             # A product with the mask would turn an infinite gradient into NaN.
-            grad = grad.masked_fill(~mask, 0.0)
+            grad = torch.where(mask, grad, 0.0)
         return grad, None, None, None, None, None
 
 
@@ -101,5 +102,6 @@ def _keep_mask(ctx: _Context, mask: Tensor) -> None:
 
 
 def _to_values(codes: Tensor, x: Tensor, scale: Tensor, zero_point: Tensor, axis: int | None) -> Tensor:
-    """Turn float codes into values in place; the result has the dtype of `x`."""
-    return codes.sub_(along_axis(zero_point, x, axis)).mul_(along_axis(scale, x, axis)).to(x.dtype)
+    """Turn float codes into values, in place if it can; the result has the dtype of `x`."""
+    # A code stands for one float32 number, whatever the dtype of the tensor that it was made from.
+    return codes.float().sub_(along_axis(zero_point, x, axis)).mul_(along_axis(scale, x, axis)).to(x.dtype)

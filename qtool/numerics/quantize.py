@@ -3,8 +3,8 @@
     code  = clamp(round_half_even(x * inv_scale) + zero_point, qmin, qmax),  inv_scale = float32(1 / scale)
     value = (code - zero_point) * scale
 
-The product is taken in float32 (float64 for float64 input), as the reference program's ops and the engines do;
-docs/decisions/001-reciprocal-rounding.md says why it is no division.
+The first product is taken in float32 (float64 for float64 input), the second always in float32, as the reference
+program's ops and the engines do; docs/decisions/001-reciprocal-rounding.md says why it is no division.
 
 Shapes: x any; scale and zero_point `()` without axis, `(x.shape[axis],)` with it.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
@@ -51,11 +52,8 @@ class Observer(FixedDtypeModule, ABC):
             raise UsageError(msg)
         self.axis = axis
         self.non_finite = non_finite
-        # The number of channels is known with the first tensor.
-        shape = () if axis is None else (0,)
-        self.register_buffer("num_batches", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("low", torch.full(shape, torch.inf))
-        self.register_buffer("high", torch.full(shape, -torch.inf))
+        for name, buffer in self._initial().items():
+            self.register_buffer(name, buffer)
 
     @torch.no_grad()
     def update(self, x: Tensor) -> None:
@@ -122,7 +120,8 @@ class Observer(FixedDtypeModule, ABC):
         Raises:
             RangeError: the observers are not of one kind, axis and number of channels.
         """
-        result = self._fresh()
+        result = deepcopy(self)
+        result.reset()
         members: list[Observer] = [self, *others]
         for observer in members:
             if not isinstance(observer, type(self)) or observer.axis != self.axis:
@@ -137,8 +136,8 @@ class Observer(FixedDtypeModule, ABC):
 
     def reset(self) -> None:
         """Forget all that was seen."""
-        for name, buffer in self._fresh().named_buffers():
-            setattr(self, name, buffer)
+        for name, buffer in self._initial().items():
+            setattr(self, name, buffer.to(self.num_batches.device))
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the whole state as small arrays, for a file; `load_arrays` of a new observer takes them back."""
@@ -150,8 +149,7 @@ class Observer(FixedDtypeModule, ABC):
         Raises:
             FileFormatError: the arrays are not the state of an observer of this kind and axis.
         """
-        self.reset()
-        check_arrays(self, arrays)
+        check_arrays(type(self).__name__, self._initial(), arrays)
         for name, array in arrays.items():
             setattr(self, name, torch.from_numpy(np.array(array)).to(self.num_batches.device))
 
@@ -173,9 +171,14 @@ class Observer(FixedDtypeModule, ABC):
     def _absorb(self, other: Self) -> None:
         """Take the statistics of a calibrated observer of the same kind; called like `_observe`."""
 
-    def _fresh(self) -> Self:
-        """Return an observer with the same settings that saw nothing."""
-        return type(self)(self.axis, non_finite=self.non_finite).to(self.num_batches.device)
+    def _initial(self) -> dict[str, Tensor]:
+        """Return the buffers of an observer that saw nothing."""
+        shape = () if self.axis is None else (0,)  # the number of channels is known with the first tensor
+        return {
+            "num_batches": torch.zeros((), dtype=torch.int64),
+            "low": torch.full(shape, torch.inf),
+            "high": torch.full(shape, -torch.inf),
+        }
 
     def _size_for(self, shape: torch.Size) -> None:
         """Give the buffers their number of channels."""
@@ -225,10 +228,11 @@ class Observer(FixedDtypeModule, ABC):
         self._widen(other.low, other.high, other.num_batches)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:  # noqa: ANN401 - passed on
-        low = state_dict.get(f"{prefix}low")
-        # An observer that saw nothing takes the number of channels of the checkpoint; any other must have it.
-        if self.axis is not None and isinstance(low, Tensor) and not int(self.num_batches):
-            self._size_for(low.shape)
+        # An observer that saw nothing takes the sizes of the checkpoint; any other must have them.
+        for name, initial in self._initial().items():
+            loaded = state_dict.get(f"{prefix}{name}")
+            if initial.numel() == 0 and isinstance(loaded, Tensor) and not int(self.num_batches):
+                setattr(self, name, torch.empty_like(loaded, dtype=initial.dtype, device=self.num_batches.device))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

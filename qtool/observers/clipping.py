@@ -54,7 +54,8 @@ def search_range(low: Tensor, high: Tensor, criterion: Criterion, *, symmetric: 
     best_low, best_high = pick(torch.outer(coarse, low), torch.outer(coarse, high))
     if symmetric:
         return pick(torch.outer(fine, best_low).maximum(low), torch.outer(fine, best_high).minimum(high))
-    best_low, best_high = pick(best_low.unsqueeze(0), torch.outer(coarse, high))
-    best_low, best_high = pick(torch.outer(coarse, low), best_high.unsqueeze(0))
+    if bool(low.any()) and bool(high.any()):
+        best_low, best_high = pick(best_low.unsqueeze(0), torch.outer(coarse, high))
+        best_low, best_high = pick(torch.outer(coarse, low), best_high.unsqueeze(0))
     best_low, best_high = pick(best_low.unsqueeze(0), torch.outer(fine, best_high).minimum(high))
     return pick(torch.outer(fine, best_low).maximum(low), best_high.unsqueeze(0))

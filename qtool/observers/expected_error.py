@@ -35,8 +35,9 @@ def expected_squared_error(edges: Tensor, counts: Tensor, qparams: QParams, spec
 
     Example:
         >>> edges, counts = torch.linspace(0, 10, 1001).double(), torch.ones(1000, dtype=torch.int64)
-        >>> qparams = affine_qparams(torch.tensor([10.0]), ...)
-        >>> expected_squared_error(edges, counts, qparams, spec)  # 1000 values, each scale^2 / 12
+        >>> qparams = affine_qparams(torch.tensor([10.0]), torch.tensor([10.0]), 0, 255)
+        >>> expected_squared_error(edges, counts, qparams, uint8)  # 1000 * (10 / 255)^2 / 12
+        tensor([0.1282], dtype=torch.float64)
     """
     scale = qparams.scale.double().unsqueeze(1)
     zero_point = qparams.zero_point.double().unsqueeze(1)

@@ -24,24 +24,30 @@ class HistogramObserver(BinnedObserver):
     """Loses the least information: the "entropy" calibration, for activations.
 
     For every candidate range the histogram is compared with itself after quantization, by the Kullback-Leibler
-    divergence. What is clamped counts by how rare it is and not by how far it lies outside, so long tails are cut
-    sooner than by `mse`, which weighs a value by its squared distance.
+    divergence. What is clamped counts by how much of the data it is, and not by how far it lies outside as with
+    `mse`: the tails of normal data are kept for longer, long thin ones are cut sooner.
 
     Source: Migacz 2017, 8-bit inference with TensorRT, slides 28-36.
 
     Example:
         >>> observer = HistogramObserver()
-        >>> observer.update(torch.cat([torch.rand(100_000), torch.tensor([30.0])]))
-        >>> observer.clipped_range(spec)
+        >>> observer.update(torch.randn(1_000_000, generator=torch.manual_seed(0)))
+        >>> [round(float(end), 1) for end in observer.clipped_range(uint8)]
+        [-4.8, 4.7]
     """
 
     def clipped_range(self, spec: Spec) -> tuple[Tensor, Tensor]:
         """Return the ends of the best range for the codes of `spec`, float64."""
-        edges, counts = self.bins()
+        edges, counts = self.histogram()
+
+        # With fewer bins than codes every bin keeps its own code: nothing is lost, and nothing is said.
+        narrowest = (spec.num_steps + 1) * (edges[1] - edges[0])
 
         def criterion(low: Tensor, high: Tensor) -> Tensor:
-            qparams = qparams_for(low[:, 0], high[:, 0], spec)
-            return divergence(edges, counts, qparams, spec).unsqueeze(1)
+            errors = torch.full_like(low, torch.inf)
+            told = high - low >= narrowest
+            errors[told] = divergence(edges, counts, qparams_for(low[told], high[told], spec), spec)
+            return errors
 
         low, high = search_range(
             self.low.double().view(1), self.high.double().view(1), criterion, symmetric=spec.symmetric
@@ -63,7 +69,7 @@ def divergence(edges: Tensor, counts: Tensor, qparams: QParams, spec: Spec) -> T
         spec: the range of the codes.
 
     Returns:
-        float64 `(M,)`; infinity for a candidate with fewer bins than codes, which says nothing.
+        float64 `(M,)`, not negative.
     """
     scale, zero_point = (part.double().unsqueeze(1) for part in qparams)
     centers = (edges[:-1] + edges[1:]) / 2.0
@@ -87,5 +93,4 @@ def divergence(edges: Tensor, counts: Tensor, qparams: QParams, spec: Spec) -> T
 
     p = reference / reference.sum(1, keepdim=True).clamp(min=1.0)
     q = candidate / candidate.sum(1, keepdim=True).clamp(min=SMOOTHING)
-    lost = (torch.xlogy(p, p) - torch.xlogy(p, q)).sum(1)
-    return lost.masked_fill(inside.sum(1) < num_codes, torch.inf)
+    return (torch.xlogy(p, p) - torch.xlogy(p, q)).sum(1)

@@ -40,11 +40,8 @@ class MovingAverageObserver(Observer):
     average_low: Tensor
     average_high: Tensor
 
-    def __init__(self, axis: int | None = None, *, non_finite: NonFinite = "error") -> None:
-        super().__init__(axis, non_finite=non_finite)
-        # float64: a mean of a hundred float32 would depend on their order in its last bits.
-        self.register_buffer("average_low", torch.zeros((), dtype=torch.float64))
-        self.register_buffer("average_high", torch.zeros((), dtype=torch.float64))
+    def __init__(self, *, non_finite: NonFinite = "error") -> None:
+        super().__init__(non_finite=non_finite)
 
     def clipped_range(self, spec: Spec) -> tuple[Tensor, Tensor]:
         """Return the averages."""
@@ -61,3 +58,8 @@ class MovingAverageObserver(Observer):
             self.average_high.copy_(other.average_high)
         torch.minimum(self.average_low, other.average_low, out=self.average_low)
         torch.maximum(self.average_high, other.average_high, out=self.average_high)
+
+    def _initial(self) -> dict[str, Tensor]:
+        # float64: a mean of a hundred float32 would depend on their order in its last bits.
+        zero = torch.zeros((), dtype=torch.float64)
+        return super()._initial() | {"average_low": zero, "average_high": zero.clone()}

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from qtool.numerics.fake_quantize import fake_quantize
 from qtool.numerics.qparams import QParams, qparams_for
-from qtool.observers.base import NonFinite, Observer
+from qtool.observers.base import Observer
 from qtool.observers.binned import BinnedObserver
 from qtool.observers.clipping import search_range
 from qtool.observers.expected_error import expected_squared_error
@@ -28,14 +28,16 @@ class MseObserver(BinnedObserver):
 
     Example:
         >>> observer = MseObserver()
-        >>> observer.update(torch.cat([torch.rand(100_000), torch.tensor([30.0])]))
-        >>> [round(float(end), 2) for end in observer.clipped_range(spec_uint8)]  # 30 is worth less than the rest
-        [0.0, 3.22]
+        >>> observer.update(torch.linspace(0.0, 1.0, 1_000_000))
+        >>> observer.update(torch.tensor([8.0]))
+        >>> low, high = observer.clipped_range(uint8)  # a million values are worth more than one
+        >>> round(float(high), 1)
+        3.5
     """
 
     def clipped_range(self, spec: Spec) -> tuple[Tensor, Tensor]:
         """Return the ends of the best range for the codes of `spec`, float64."""
-        edges, counts = self.bins()
+        edges, counts = self.histogram()
 
         def criterion(low: Tensor, high: Tensor) -> Tensor:
             return expected_squared_error(edges, counts, qparams_for(low[:, 0], high[:, 0], spec), spec).unsqueeze(1)
@@ -57,10 +59,6 @@ class MseWeightObserver(Observer):
     """
 
     values: Tensor
-
-    def __init__(self, axis: int | None = None, *, non_finite: NonFinite = "error") -> None:
-        super().__init__(axis, non_finite=non_finite)
-        self.register_buffer("values", torch.empty((1 if axis is None else 0, 0)))
 
     def clipped_range(self, spec: Spec) -> tuple[Tensor, Tensor]:
         """Return the ends of the best range for the codes of `spec`, float64, `()` or `(C,)`."""
@@ -87,6 +85,9 @@ class MseWeightObserver(Observer):
 
     def _absorb(self, other: Self) -> None:
         self._observe(other.values, other.low, other.high)
+
+    def _initial(self) -> dict[str, Tensor]:
+        return super()._initial() | {"values": torch.empty((1 if self.axis is None else 0, 0))}
 
     def _size_for(self, shape: torch.Size) -> None:
         super()._size_for(shape)

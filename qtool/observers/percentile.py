@@ -10,8 +10,6 @@ from qtool.errors import RangeError
 from qtool.observers.binned import BinnedObserver
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from torch import Tensor
 
     from qtool.observers.base import NonFinite
@@ -28,7 +26,6 @@ class PercentileObserver(BinnedObserver):
     result never lies outside the exact minimum and maximum.
 
     Args:
-        axis: must be None.
         non_finite: what to do with NaN and infinity.
         percentile: p, above 50 and at most 100; 100 is the exact range.
 
@@ -38,14 +35,12 @@ class PercentileObserver(BinnedObserver):
     Example:
         >>> observer = PercentileObserver(percentile=90.0)
         >>> observer.update(torch.arange(0.0, 101.0))
-        >>> [round(float(end)) for end in observer.clipped_range(spec)]
-        [10, 91]
+        >>> [round(float(end)) for end in observer.clipped_range(uint8)]
+        [10, 90]
     """
 
-    def __init__(
-        self, axis: int | None = None, *, non_finite: NonFinite = "error", percentile: float = DEFAULT_PERCENTILE
-    ) -> None:
-        super().__init__(axis, non_finite=non_finite)
+    def __init__(self, *, non_finite: NonFinite = "error", percentile: float = DEFAULT_PERCENTILE) -> None:
+        super().__init__(non_finite=non_finite)
         if not 50.0 < percentile <= 100.0:
             msg = f"percentile is {percentile}: it must lie above 50 and be at most 100"
             raise RangeError(msg)
@@ -56,13 +51,10 @@ class PercentileObserver(BinnedObserver):
         return self._quantile(1.0 - self.percentile / 100.0), self._quantile(self.percentile / 100.0)
 
     def _quantile(self, share: float) -> Tensor:
-        edges, counts = self.bins()
+        edges, counts = self.histogram()
         below = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).double()
         wanted = share * below[-1]
         index = int(torch.searchsorted(below[1:], wanted).clamp(max=counts.numel() - 1))
         within = (wanted - below[index]) / counts[index].clamp(min=1)
         value = edges[index] + within * (edges[index + 1] - edges[index])
         return value.clamp(self.low.double(), self.high.double())
-
-    def _fresh(self) -> Self:
-        return type(self)(self.axis, non_finite=self.non_finite, percentile=self.percentile).to(self.counts.device)

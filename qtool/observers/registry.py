@@ -56,10 +56,12 @@ def make_observer(
         >>> make_observer("minmax", axis=0)
         MinMaxObserver(axis 0, 0 batches)
     """
-    per_channel = is_weight or axis is not None
-    table = WEIGHT_OBSERVERS if per_channel else OBSERVERS
+    for_weights = is_weight or axis is not None
+    table = WEIGHT_OBSERVERS if for_weights else OBSERVERS
     if name not in table:
-        purpose = "weights" if per_channel else "activations"
+        purpose = "weights" if for_weights else "activations"
         msg = f"{name!r} is not an observer of {purpose}: there are {', '.join(table)}{nearest(name, table)}"
         raise UsageError(msg)
-    return table[name](axis, non_finite=non_finite)
+    if for_weights:
+        return table[name](axis, non_finite=non_finite)
+    return table[name](non_finite=non_finite)
