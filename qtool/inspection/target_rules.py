@@ -82,8 +82,8 @@ def reduced_in_vain(node: NodeStamp, question: Question) -> Iterator[Finding]:
         return
     used = node.inputs[0]
     yield codes.REDUCED_IN_VAIN.finding(
-        f"input codes {used.qmin}..{used.qmax}, but {question.backend.name}'s {node.op} is exact with all 8 bits on "
-        f"{_CPU_WORDS[question.isa]}: accuracy is left on the table",
+        f"input codes {used.qmin}..{used.qmax}, but {question.backend.name}'s {node.op} is exact with all 8 bits for "
+        f"isa {question.isa.value}: accuracy is left on the table",
         node=node.name,
         backend=question.backend.name,
     )

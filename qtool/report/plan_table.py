@@ -48,7 +48,8 @@ def _node_cells(node: NodePlan, plan: Plan) -> NodeCells:
         tensors.append(_tensor_cells("weight", node.weight))
     if node.output is not None:
         tensors.append(_tensor_cells("output", plan.edge(node.output).spec))
-    parts = [node.op.value if node.op else node.target, *(["batch_norm"] if node.batch_norm else [])]
+    kind = "depthwise " if node.depthwise else ""
+    parts = [f"{kind}{node.op.value if node.op else node.target}", *(["batch_norm"] if node.batch_norm else [])]
     parts += [node.activation] if node.activation else []
     ranges = dict.fromkeys(spec.why for spec in inputs if spec.why)
     return NodeCells(

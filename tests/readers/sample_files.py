@@ -82,7 +82,15 @@ def sample_plan(
             reason="silu has no int8 kernel",
             members=("silu",),
         ),
-        conv("head", "act", weight=shared, op=Op.LINEAR, target="aten.linear.default", reduce_range="head" in reduced),
+        conv(
+            "head",
+            "act",
+            weight=shared,
+            op=Op.LINEAR,
+            target="aten.linear.default",
+            reason="the backend has an int8 linear",
+            reduce_range="head" in reduced,
+        ),
     )
     return Plan(backend=backend, isa=isa, nodes=nodes, edges=tuple(edges))
 
