@@ -31,7 +31,7 @@ class Archive:
     """The entries of one zip; close it, or use it in a `with` statement.
 
     Attributes:
-        where: what to call it in messages: the path, or `data`.
+        where: what to call it in messages.
         num_bytes: size of the file.
         root: the folder all entries lie in, with its slash; empty if there is no single one.
         names: names of all entries without the root, in the order they lie in the file.
@@ -141,14 +141,19 @@ class Archive:
         )
 
 
-def read_archive(source: Path | bytes) -> Archive:
+def read_archive(source: Path | bytes, *, where: str | None = None) -> Archive:
     """Return the archive in a file or in bytes, its table of contents read and checked.
+
+    Args:
+        source: path of the file, or its bytes.
+        where: what to call it in messages; None takes the path, or `data`.
 
     Raises:
         UsageError: the path cannot be read.
         FileFormatError: not a zip, damaged, or one of the things docs/security.md lists as refused.
     """
-    where = "data" if isinstance(source, bytes) else str(source)
+    if where is None:
+        where = "data" if isinstance(source, bytes) else str(source)
     file = io.BytesIO(source) if isinstance(source, bytes) else _open(source)
     try:
         return Archive(file, where)

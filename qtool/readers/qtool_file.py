@@ -54,7 +54,7 @@ class QtoolFile:
     """What can be known of a file without running anything in it.
 
     Attributes:
-        where: the path, or `data`.
+        where: what it is called in messages.
         kind: what the archive is.
         num_bytes: size of the file.
         bytes_by_dtype: (dtype, bytes) of its tensors, most bytes first.
@@ -83,14 +83,18 @@ class QtoolFile:
         return self.stamp is not None and self.stamp.content_digest == self.content_digest
 
 
-def read_qtool_file(source: Path | bytes) -> QtoolFile:
-    """Return what a file says and holds; every byte of it is read once, a piece at a time.
+def read_qtool_file(source: Path | bytes, *, where: str | None = None) -> QtoolFile:
+    """Return what a file says and holds; no entry but the texts is ever in memory whole.
+
+    Args:
+        source: path of the file, or its bytes.
+        where: what to call it in messages; None takes the path, or `data`.
 
     Raises:
         UsageError: the path cannot be read.
         FileFormatError: not a zip, damaged, or refused; see docs/security.md.
     """
-    with read_archive(source) as archive:
+    with read_archive(source, where=where) as archive:
         # The digest comes first: it reads every entry, so a damaged one is found before its content is believed.
         digest = combine_digests({name: archive.sha256(name) for name in archive.names})
         stamp = _read_stamp(archive)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from qtool.readers.archive import Archive
 
 _TABLES = re.compile(r"(?P<folder>data/(?:weights|constants)/)[^/]*_config\.json")
-_ARRAYS = re.compile(r"qtool/[^/]+\.npy")
+_ARRAYS = re.compile(r"qtool/.+\.npy")
 
 _SCALAR_TYPES = {
     1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32", 8: "float64",

@@ -22,8 +22,10 @@ MAX_ENTRIES = 100_000
 """A model of 10 000 layers has some 40 000; the table of so many takes 20 MB."""
 MAX_NAME_BYTES = 1024
 MAX_RATIO = 200
-"""Deflate reaches 1032; repetitive JSON and sparse weights stay below 100."""
-MAX_INFLATED_BYTES = 4 * 2**30
+"""Of an entry above SMALL_BYTES. Deflate reaches 1032; repetitive JSON and sparse weights stay below 100."""
+SMALL_BYTES = 2**20
+"""What an entry may unpack to at any ratio: an observer's empty histogram is nothing but zeros."""
+MAX_INFLATED_BYTES = 2 * 2**30
 """Of all compressed entries together. torch stores its entries uncompressed, so those are no larger than the file."""
 
 STORED, DEFLATED = 0, 8
@@ -215,7 +217,8 @@ def _check_bounds(entries: list[Entry]) -> None:
         seen.add(entry.name)
         if entry.method == DEFLATED:
             inflated += entry.num_bytes
-            if entry.num_bytes > MAX_RATIO * max(entry.packed_bytes, 64) or inflated > MAX_INFLATED_BYTES:
+            is_bomb = entry.num_bytes > max(SMALL_BYTES, MAX_RATIO * entry.packed_bytes)
+            if is_bomb or inflated > MAX_INFLATED_BYTES:
                 msg = f"entry {entry.name!r} unpacks {entry.packed_bytes} bytes to {entry.num_bytes}"
                 _refuse(f"{msg}; at most {MAX_RATIO} times, and {MAX_INFLATED_BYTES} bytes in all")
 

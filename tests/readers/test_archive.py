@@ -160,7 +160,12 @@ def test_a_second_zip_in_front_is_refused():
 
 def test_a_bomb_is_refused_before_it_is_unpacked():
     with pytest.raises(FileFormatError, match="unpacks"):
-        read_archive(zip_bytes({"x": b"\0" * 2**20}, method=zipfile.ZIP_DEFLATED))
+        read_archive(zip_bytes({"x": b"\0" * (2**20 + 1)}, method=zipfile.ZIP_DEFLATED))
+
+
+def test_small_entries_may_be_all_zeros():
+    entries = {"x": b"\0" * 2**20}
+    assert read_all(zip_bytes(entries, method=zipfile.ZIP_DEFLATED)) == entries
 
 
 def test_what_all_entries_unpack_to_is_limited(monkeypatch):
@@ -292,6 +297,11 @@ def test_the_file_is_closed_when_it_is_refused(tmp_path):
     path.write_bytes(b"not a zip")
     with pytest.raises(FileFormatError, match=r"x\.pt2: not a zip archive"):
         read_archive(path)  # an open file would warn, and warnings are errors
+
+
+def test_messages_call_the_file_as_they_are_told():
+    with pytest.raises(FileFormatError, match=r"^standard input: not a zip"):
+        read_archive(b"", where="standard input")
 
 
 def test_the_hash_is_that_of_the_content():

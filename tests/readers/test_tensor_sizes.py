@@ -37,7 +37,7 @@ def test_bytes_are_counted_by_dtype_and_shared_ones_once():
 )
 def test_arrays_beside_the_program_count_too(array, dtype):
     data = npy(array)
-    assert dict(sizes({"qtool/x.npy": data}))[dtype] == len(data) + {"float32": 16}.get(dtype, 0)
+    assert dict(sizes({"qtool/observer/0.x.npy": data}))[dtype] == len(data) + {"float32": 16}.get(dtype, 0)
 
 
 def test_an_array_without_header_is_other():
