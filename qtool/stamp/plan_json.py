@@ -1,21 +1,19 @@
 """The plan as JSON, as files store it in `extra/qtool/plan.json`; reading gives back an equal plan or an error."""
 
-# pydantic reads the annotations below when it runs, so they are real objects here: no `annotations` from the future.
+# Reading evaluates the annotations below, so they are real objects here: no `annotations` from the future.
 import dataclasses
 import json
 from dataclasses import dataclass
 
 from qtool.errors import FileFormatError
 from qtool.plan import Plan
-from qtool.stamp.strict_json import STRICT, decode
+from qtool.stamp.strict_json import decode
 
 FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class _PlanDocument:
-    __pydantic_config__ = STRICT
-
     format_version: int
     plan: Plan
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from qtool.errors import RangeError
-from qtool.stamp.strict_json import STRICT, decode
+from qtool.stamp.strict_json import decode
 from qtool.types import MAC_OPS, Dtype, Granularity, Isa, Op, Spec, Stage, Verdict
 
 FORMAT_VERSION = 1
@@ -196,8 +196,6 @@ class Stamp:
     Raises:
         RangeError: two nodes bear one name.
     """
-
-    __pydantic_config__ = STRICT
 
     tool_version: str
     stage: Stage

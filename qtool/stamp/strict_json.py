@@ -6,16 +6,13 @@ Stricter than `json.loads`: no NaN or infinity, no key twice, no unknown key, no
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn, TypeVar
-
-from pydantic import TypeAdapter, ValidationError
+import math
+from typing import Any, NoReturn, TypeVar, cast
 
 from qtool.errors import FileFormatError
+from qtool.stamp.records import build
 
 Document = TypeVar("Document")
-
-STRICT = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
-"""The pydantic settings of every document class, as its `__pydantic_config__`; the records inside inherit them."""
 
 _MAX_PROBLEMS = 5
 
@@ -36,7 +33,9 @@ def parse_document(text: str | bytes, *, where: str, newest: int) -> dict[str, A
         {'format_version': 1}
     """
     try:
-        document = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object_without_doubles)
+        document = json.loads(
+            text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_object_without_doubles
+        )
     except (ValueError, RecursionError) as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
         msg = f"{where}: not valid JSON: {error}; the file is damaged or was not written by qtool"
         raise FileFormatError(msg) from error
@@ -51,7 +50,7 @@ def decode(kind: type[Document], text: str | bytes, *, where: str, newest: int) 
     """Return the record of class `kind` that `text` states.
 
     Args:
-        kind: a frozen dataclass with `__pydantic_config__ = STRICT`.
+        kind: a frozen dataclass of annotations that `records.build` reads.
         text: JSON, UTF-8 if bytes.
         where: what to call the text in errors.
         newest: the newest `format_version` that `kind` can hold.
@@ -59,16 +58,14 @@ def decode(kind: type[Document], text: str | bytes, *, where: str, newest: int) 
     Raises:
         FileFormatError: as `parse_document`, or a field is missing, unknown, of another type or out of range.
     """
-    parse_document(text, where=where, newest=newest)
-    try:
-        return TypeAdapter(kind).validate_json(text)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False, include_context=False)
-        problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in found[:_MAX_PROBLEMS]]
-        if len(found) > _MAX_PROBLEMS:
-            problems.append(f"and {len(found) - _MAX_PROBLEMS} more")
-        msg = f"{where}: {'; '.join(problems)}"
-        raise FileFormatError(msg) from error
+    document = parse_document(text, where=where, newest=newest)
+    problems: list[str] = []
+    record = build(kind, document, problems)
+    if problems:
+        more = [f"and {len(problems) - _MAX_PROBLEMS} more"] if len(problems) > _MAX_PROBLEMS else []
+        msg = f"{where}: {'; '.join([*problems[:_MAX_PROBLEMS], *more])}"
+        raise FileFormatError(msg)
+    return cast("Document", record)
 
 
 def _check_version(found: object, where: str, newest: int) -> None:
@@ -91,6 +88,14 @@ def _object_without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         msg = f"the key {twice!r} stands there twice"
         raise ValueError(msg)
     return result
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        msg = f"{text[:20]} is too large for a number"
+        raise ValueError(msg)
+    return number
 
 
 def _refuse_constant(word: str) -> NoReturn:
