@@ -102,6 +102,7 @@ def _lower_mac(module: GraphModule, quantize: Node, node: Node, activation: Node
             return module.graph.call_module(name, (codes,))
         wrapped = module.graph.call_module(_add(module, ToQuint8(mac.input)), (codes,))
         result = module.graph.call_module(name, (wrapped,))
+        result.meta = {**quantize.meta, CODES: True}
         return module.graph.call_module(_add(module, ToCodes()), (result,))
 
 

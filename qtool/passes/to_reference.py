@@ -27,8 +27,12 @@ if TYPE_CHECKING:
     from qtool.plan import NodePlan, Plan
     from qtool.types import Spec
 
-OWNER = "qtool_node"
-"""Key in a node's meta: name of the plan's node that the graph node belongs to."""
+NODE_STAMP = "qtool"
+"""Key in a node's meta, and in `node.meta["custom"]` of a saved program: what the node says of itself.
+
+`{"edge": name}` on the quantize and dequantize of an edge; `{"node": name, "backend": ..., "reduce_range": ...}` on
+the ops of an int8 node.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,12 +69,13 @@ def to_reference(module: GraphModule, plan: Plan, parameters: Parameters) -> Gra
     nodes = {node.name: node for node in graph.nodes}
     matches = {match.node.name: match for match in match_patterns(graph)}
     root = nn.Module()
-    _own_float_nodes(plan, nodes)
+    _stamp_int8_nodes(plan, nodes)
     # Activations first: a plan names the batch norms that folding takes out.
     _quantize_activations(graph, plan, nodes, parameters)
     for node_plan in plan.nodes:
         if node_plan.verdict is Verdict.INT8 and node_plan.op in MAC_OPS:
-            _quantize_weight(graph, root, node_plan, matches[node_plan.members[0]], parameters)
+            dequantized = _quantize_weight(graph, root, node_plan, matches[node_plan.members[0]], parameters)
+            dequantized.meta[NODE_STAMP] = _node_stamp(plan, node_plan)
     _erase_unused(graph)
     _keep_float_parameters(module, root)
     reference = GraphModule(root, graph)
@@ -78,10 +83,14 @@ def to_reference(module: GraphModule, plan: Plan, parameters: Parameters) -> Gra
     return reference.eval()
 
 
-def _own_float_nodes(plan: Plan, nodes: Mapping[str, Node]) -> None:
-    for node_plan in plan.nodes:
+def _stamp_int8_nodes(plan: Plan, nodes: Mapping[str, Node]) -> None:
+    for node_plan in plan.int8_nodes():
         for member in node_plan.members:
-            nodes[member].meta[OWNER] = node_plan.name
+            nodes[member].meta[NODE_STAMP] = _node_stamp(plan, node_plan)
+
+
+def _node_stamp(plan: Plan, node_plan: NodePlan) -> dict[str, Any]:
+    return {"node": node_plan.name, "backend": plan.backend, "reduce_range": node_plan.reduce_range}
 
 
 # --- weights
@@ -89,7 +98,7 @@ def _own_float_nodes(plan: Plan, nodes: Mapping[str, Node]) -> None:
 
 def _quantize_weight(
     graph: torch.fx.Graph, root: nn.Module, node_plan: NodePlan, match: Match, parameters: Parameters
-) -> None:
+) -> Node:
     weight = parameters.weights[node_plan.name]
     assert node_plan.weight is not None
     path = f"{weight.owner.replace('#', '__')}.int8"
@@ -101,11 +110,11 @@ def _quantize_weight(
         if weight.bias is not None:
             _store(root, f"{path}.bias", weight.bias)
             bias = _tensor_node(graph, f"{path}.bias")
-    dequantized.meta[OWNER] = node_plan.name
     match.node.args = (match.node.args[0], dequantized, bias, *match.node.args[3:])
     if match.batch_norm is not None:
         match.batch_norm.replace_all_uses_with(match.node)
         graph.erase_node(match.batch_norm)
+    return dequantized
 
 
 def _dequantize_weight(  # noqa: PLR0913
@@ -145,7 +154,7 @@ def _quantize_activations(
         with graph.inserting_after(codes):
             dequantized = graph.call_function(qdq_ops.dequantize_per_tensor, (codes, *grid))
         for made in (codes, dequantized):
-            made.meta[OWNER] = value.meta.get(OWNER, edge.name)
+            made.meta[NODE_STAMP] = {"edge": edge.name}
         is_from_int8 = edge.value in int8_members
         for reader in readers:
             if is_from_int8 or reader.name in int8_members:

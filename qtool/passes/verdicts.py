@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from qtool.backends.record import Support
 from qtool.config.select import settings_for
+from qtool.errors import UsageError
 from qtool.types import MAC_OPS, Isa, Op, Verdict
 
 if TYPE_CHECKING:
@@ -60,9 +61,13 @@ def decide(matches: tuple[Match, ...], names: Mapping[Node, str], request: Reque
     Ops that multiply are int8 wherever backend and config allow. What lies between them is int8 where codes
     already come in, or where it only moves values on their way into a multiplication; anything else would be
     quantized for its own sake, and loses accuracy for nothing.
+
+    Raises:
+        UsageError: the config asks for int8 where it is not possible.
     """
     decided: dict[Match, Decision] = {}
     for match in matches:
+        _check_asked(match, names[match.node], request)
         reason = _float_reason(match, names[match.node], request)
         if reason:
             decided[match] = Decision(Verdict.FLOAT, reason)
@@ -74,6 +79,17 @@ def decide(matches: tuple[Match, ...], names: Mapping[Node, str], request: Reque
         if match not in decided:
             decided[match] = _decide_between(match, names[match.node], request, producers, decided, wanted)
     return decided
+
+
+def _check_asked(match: Match, name: str, request: Request) -> None:
+    """Refuse what cannot be done, rather than drop it."""
+    settings = request.settings(name, match.op)
+    if settings.dtype != "int8":
+        return
+    if match.op is None or request.backend.rule(match.op).support is Support.UNSUPPORTED:
+        why = match.reason if match.op is None else f"{request.backend.name} has no int8 {match.op}"
+        msg = f"{name!r} cannot run in int8 ({why}), but {settings.origin} asks for it; narrow its match, or give `op`"
+        raise UsageError(msg)
 
 
 def _kernel(match: Match, request: Request) -> str:

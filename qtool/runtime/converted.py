@@ -11,10 +11,10 @@ from torch.utils import _pytree as pytree
 from qtool.capture.export import dynamic_shapes
 from qtool.capture.program import strip_origins
 from qtool.errors import ModelError
-from qtool.passes.to_reference import OWNER, to_reference
+from qtool.passes.to_reference import NODE_STAMP, to_reference
 from qtool.runtime.inputs import check_inputs
 from qtool.runtime.prepared import Origin, PreparedModel, make_stamp
-from qtool.types import Stage, Verdict
+from qtool.types import Stage
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from qtool.capture.program import FloatProgram
     from qtool.plan import Plan
     from qtool.stamp.schema import Stamp
-
-NODE_STAMP = "qtool"
-"""Key in `node.meta["custom"]`, which torch.export keeps through save and load."""
-
 
 class ConvertedModel(nn.Module):
     """The reference program as a module: int8 weights, explicit quantize and dequantize, float arithmetic between.
@@ -60,7 +56,7 @@ def convert_calibrated(prepared: PreparedModel) -> ConvertedModel:
     reference = to_reference(prepared.program.graph_module(), plan, found)
     exported = _export(reference, prepared.program)
     stamp = make_stamp(plan, found, origin, prepared.program.inputs, Stage.CONVERTED)
-    _stamp_nodes(exported, reference, plan)
+    _stamp_nodes(exported, reference)
     return ConvertedModel(exported, plan, stamp, origin)
 
 
@@ -84,19 +80,16 @@ def _zeros(fake: Tensor) -> Tensor:
     return torch.zeros(sizes, dtype=fake.dtype)
 
 
-def _stamp_nodes(exported: ExportedProgram, reference: GraphModule, plan: Plan) -> None:
+def _stamp_nodes(exported: ExportedProgram, reference: GraphModule) -> None:
     """Write each node's stamp into its meta: export traces op by op, so both graphs have the same ops in order."""
     ours = [node for node in reference.graph.nodes if _makes_tensors(node)]
     theirs = [node for node in exported.graph.nodes if _makes_tensors(node)]
     if [node.target for node in ours] != [node.target for node in theirs]:
         msg = "torch.export changed the ops of the reference program, so its nodes cannot be stamped; please report it"
         raise ModelError(msg)
-    by_name = {node.name: node for node in plan.nodes}
     for mine, its in zip(ours, theirs, strict=True):
-        owner = by_name.get(mine.meta.get(OWNER, ""))
-        if owner is not None and owner.verdict is Verdict.INT8:
-            stamp = {"node": owner.name, "backend": plan.backend, "reduce_range": owner.reduce_range}
-            its.meta["custom"] = {NODE_STAMP: stamp}
+        if NODE_STAMP in mine.meta:
+            its.meta["custom"] = {NODE_STAMP: mine.meta[NODE_STAMP]}  # what torch.export keeps through save and load
 
 
 def _makes_tensors(node: Node) -> bool:
