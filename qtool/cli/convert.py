@@ -72,6 +72,12 @@ def command(file: str, output: str, backend: str | None, allow_uncalibrated: boo
         msg = f"{file!r} is {stamp.stage.value} already; convert takes what `qtool prepare` wrote"
         raise UsageError(msg)
     target = asked or find_backend(stamp.backends[0])
+    if verify and (target.name not in stamp.backends or allow_uncalibrated):
+        msg = (
+            "--verify compares with the model as it was prepared, so it goes with neither another --backend nor "
+            f"--allow-uncalibrated; prepare the model for {target.name} to verify it"
+        )
+        raise UsageError(msg)
     with claimed_stdout() as stdout:
         converted = _convert(source, target, allow_uncalibrated=allow_uncalibrated, verify=verify)
         _print_steps(converted, None if as_json or output == STREAM else stdout)
@@ -96,16 +102,12 @@ def _convert(source: Path | bytes, target: Backend, *, allow_uncalibrated: bool,
     from qtool.workflows.convert import convert
     from qtool.workflows.load import read
     from qtool.workflows.save import save
+    from qtool.workflows.verify import verify as verify_steps
 
     prepared = read(source)
     assert isinstance(prepared, PreparedModel)  # its stamp says so
     converted = convert(prepared, target.name, allow_uncalibrated=allow_uncalibrated)
-    steps = None
-    if verify:
-        from qtool.workflows.convert import verify as compare
-        from qtool.workflows.probe import probe_batch
-
-        steps = compare(prepared, converted, probe_batch(prepared))
+    steps = verify_steps(prepared, converted, use_reference=target.engine is None) if verify else None
     buffer = io.BytesIO()
     save(converted, buffer)
     data = buffer.getbuffer()

@@ -7,7 +7,6 @@ they run and only `Stdout` knows the real one.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
 import sys
@@ -146,8 +145,7 @@ def claimed_stdout() -> Iterator[Stdout]:
     finally:
         sys.stdout = python_stdout
         if descriptor is not None:
-            # What C code has printed waits in its own buffer: it must leave before descriptor 1 is stdout again.
-            ctypes.CDLL(None).fflush(None)
+            python_stdout.flush()  # to stderr: somebody may have kept the old sys.stdout and written to it
             os.dup2(descriptor, 1)
             os.close(descriptor)
 
@@ -167,7 +165,10 @@ def open_missing_descriptors() -> None:
 
 
 def retire_stdout() -> None:
-    """Give descriptor 1 to stderr for good: exit handlers and destructors may print, the results are out."""
+    """Give descriptor 1 to stderr for good, when the results are out.
+
+    Exit handlers may print, and what C code has printed waits in a buffer of its own until the process ends.
+    """
     target = 2
     if sys.stdout is not None:
         try:

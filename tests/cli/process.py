@@ -13,8 +13,9 @@ QTOOL = (sys.executable, "-m", "qtool")
 
 
 def environment(**changes):
-    """Return this process's environment with the project importable from any folder and one thread."""
-    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **changes}
+    """Return this process's environment with the project importable from any folder, one thread, and usual buffers."""
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return {**inherited, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **changes}
 
 
 def default_signals():

@@ -153,12 +153,6 @@ def test_stdout_on_a_full_disk(source):
     assert result.stderr.endswith("toy: cannot write to standard output: No space left on device\n")
 
 
-def test_output_on_a_full_device(source):
-    result = toy(source, "-o", "/dev/full")
-    assert result.returncode == 2
-    assert "cannot write '/dev/full': No space left on device" in result.stderr
-
-
 def limit_file_size():
     default_signals()
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # the disk is full after 100 kB

@@ -1,10 +1,14 @@
 """Wrong input of every kind: a status, one clear message, no traceback, nothing left behind."""
 
+import errno
+import os
+
 import pytest
 import torch
 from torch import nn
 
 from qtool.cli.main import run
+from qtool.workflows import atomic_file
 from tests.cli.models import noisy_classifier
 from tests.cli.process import names_in
 
@@ -154,10 +158,14 @@ def test_unwritable_output(fails, write_config, tmp_path):
     assert "noise" not in message  # no work was done
 
 
-def test_full_disk(fails, write_config):
-    status, message = fails("prepare", write_config(), "-o", "/dev/full")
+def test_full_disk(fails, write_config, output, monkeypatch):
+    def full(_descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(atomic_file.os, "fsync", full)
+    status, message = fails("prepare", write_config(), "-o", output)
     assert status == 2
-    assert "cannot write '/dev/full': No space left on device" in message
+    assert f"cannot write '{output}': No space left on device; nothing was left behind" in message
 
 
 @pytest.mark.parametrize(
