@@ -29,6 +29,13 @@ INT_RANGES: dict[tuple[Dtype, RangeName], tuple[int, int]] = {
     (Dtype.INT8, RangeName.SYMMETRIC): (-127, 127),
 }
 
+CPU_WORDS = {
+    Isa.ANY: "a CPU that may lack VNNI",
+    Isa.VNNI: "a CPU with VNNI",
+    Isa.NO_VNNI: "a CPU without VNNI",
+}
+_ASKED_FOR = "config: reduce_range"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Consumer:
@@ -37,13 +44,15 @@ class Consumer:
     Attributes:
         node: its name for people.
         op: its op pattern.
-        depthwise: a convolution with one input channel per group.
+        depthwise: a convolution with more than one group and one input channel in each.
+        channel_multiplier: output channels per group of a depthwise convolution; None if nobody looked.
         reduce: what the config asks for at this node.
     """
 
     node: str
     op: Op
     depthwise: bool = False
+    channel_multiplier: int | None = None
     reduce: Reduce = Reduce.AUTO
 
 
@@ -60,26 +69,49 @@ def int_range(dtype: Dtype, name: RangeName) -> tuple[int, int]:
     try:
         return INT_RANGES[dtype, name]
     except KeyError:
-        known = ", ".join(f"{d.value} {r.value}" for d, r in INT_RANGES)
-        msg = f"dtype {str(dtype)!r} has no {str(name)!r} range. Known: {known}"
+        known = ", ".join(f"{known_dtype.value} {known_name.value}" for known_dtype, known_name in INT_RANGES)
+        msg = f"dtype {str(dtype)!r} has no {str(name)!r} range; ranges are known for: {known}"
         raise RangeError(msg) from None
 
 
-def would_saturate(backend: Backend, isa: Isa, op: Op, *, depthwise: bool = False) -> bool:
+def would_saturate(
+    backend: Backend, isa: Isa, op: Op, *, depthwise: bool = False, channel_multiplier: int | None = None
+) -> bool:
     """Return whether the kernel of an op can clip full-range activations on that CPU.
 
-    `Isa.ANY` promises nothing, so it counts as a CPU without VNNI.
+    `Isa.ANY` promises nothing, so it counts as a CPU without VNNI. A depthwise convolution with several output
+    channels per group may run on the depthwise kernel or on the other one, so the worse of both counts; so it does
+    where `channel_multiplier` is not known.
+
+    Args:
+        backend: what runs the op.
+        isa: the CPU it runs on.
+        op: the op.
+        depthwise: a convolution with more than one group and one input channel in each.
+        channel_multiplier: output channels per group of a depthwise convolution; None if nobody looked.
 
     Raises:
         RangeError: the op is unknown.
+
+    Example:
+        >>> onednn = backend("onednn")
+        >>> would_saturate(onednn, Isa.ANY, Op.CONV2D, depthwise=True, channel_multiplier=1)
+        False
+        >>> would_saturate(onednn, Isa.ANY, Op.CONV2D, depthwise=True, channel_multiplier=4)
+        True
     """
     rule = backend.rule(op)
-    saturates = rule.depthwise_saturates if depthwise else rule.saturates
-    return saturates is Saturates.ALWAYS or (saturates is Saturates.WITHOUT_VNNI and isa is not Isa.VNNI)
+    kernels = {rule.saturates}
+    if depthwise:
+        kernels = {rule.depthwise_saturates} if channel_multiplier == 1 else kernels | {rule.depthwise_saturates}
+    return Saturates.ALWAYS in kernels or (Saturates.WITHOUT_VNNI in kernels and isa is not Isa.VNNI)
 
 
 def activation_spec(backend: Backend, isa: Isa, consumers: Sequence[Consumer], *, observer: str) -> Spec:
     """Return how an activation is quantized, given the int8 nodes that read it.
+
+    One node that needs the reduced range is enough to reduce it. `never` at a node means that this node does not
+    ask for it; where it then saturates, `why` says so and the plan warns.
 
     Args:
         backend: what runs the model.
@@ -135,15 +167,16 @@ def weight_spec(backend: Backend, op: Op, *, granularity: Granularity | None, ax
     """
     rule = backend.rule(op)
     if not rule.granularities:
-        msg = f"{op.value!r} has no int8 weight on {backend.name}; ops with a weight: {', '.join(sorted(MAC_OPS))}"
+        with_weight = ", ".join(rule.op.value for rule in backend.rules if rule.granularities)
+        msg = f"{op.value!r} has no int8 weight on {backend.name}; ops that have one: {with_weight}"
         raise RangeError(msg)
     chosen = rule.granularities[0] if granularity is None else granularity
     if chosen not in rule.granularities:
-        allowed = ", ".join(repr(g.value) for g in rule.granularities)
-        msg = f"granularity {chosen.value!r} is not possible for {op.value} on {backend.name}; it can do {allowed}"
+        allowed = " or ".join(repr(possible.value) for possible in rule.granularities)
+        msg = f"granularity {chosen.value!r} is not possible for {op.value} on {backend.name}: use {allowed}"
         raise UsageError(msg)
     qmin, qmax = int_range(backend.weight_dtype, backend.weight_range)
-    asked = "best the backend can do" if granularity is None else "asked for"
+    asked = "the best the backend can do" if granularity is None else "asked for"
     return Spec(
         dtype=backend.weight_dtype,
         qmin=qmin,
@@ -152,7 +185,7 @@ def weight_spec(backend: Backend, op: Op, *, granularity: Granularity | None, ax
         axis=axis if chosen is Granularity.CHANNEL else None,
         symmetric=True,
         observer=observer,
-        why=f"{backend.weight_range.value} range: codes can be negated; per {chosen.value}: {asked}",
+        why=f"{backend.weight_range.value}, so that codes can be negated; one scale a {chosen.value} is {asked}",
         source=rule.source,
     )
 
@@ -161,40 +194,49 @@ def check_activation(spec: Spec) -> None:
     """Check that an activation's range and its reduce_range flag say the same.
 
     Raises:
-        RangeError: they contradict each other.
+        RangeError: they contradict each other; the message names both.
 
     Example:
         >>> check_activation(Spec(dtype=Dtype.UINT8, qmin=0, qmax=255, reduce_range=True))
         Traceback (most recent call last):
-        RangeError: reduce_range=True with range 0..255 ...
+        RangeError: reduce_range=True contradicts the range 0..255: reduced uint8 is 0..127 ...
     """
     name = RangeName.REDUCED if spec.reduce_range else RangeName.FULL
     qmin, qmax = int_range(spec.dtype, name)
     if (spec.qmin, spec.qmax) != (qmin, qmax):
         msg = (
-            f"reduce_range={spec.reduce_range} with range {spec.qmin}..{spec.qmax} contradict each other: "
-            f"{name.value} {spec.dtype.value} is {qmin}..{qmax}. Set one of them only"
+            f"reduce_range={spec.reduce_range} contradicts the range {spec.qmin}..{spec.qmax}: "
+            f"{name.value} {spec.dtype.value} is {qmin}..{qmax}. Take both from the plan, set neither by hand"
         )
         raise RangeError(msg)
 
 
 def _reduction(backend: Backend, isa: Isa, consumers: Sequence[Consumer]) -> tuple[bool, str, str]:
-    """Return whether the range is reduced, why, and the source of the rule."""
+    """Return whether the range is reduced, why, and the source of the rule that decided it."""
     readers = [consumer for consumer in consumers if consumer.op in MAC_OPS]
     if not readers:
         return False, "no int8 convolution or linear reads it", backend.source
-    always = next((c for c in readers if c.reduce is Reduce.ALWAYS), None)
+    always = next((reader for reader in readers if reader.reduce is Reduce.ALWAYS), None)
     if always:
-        return True, f"asked for: always ({always.node})", "config: reduce_range"
-    clipping = [c for c in readers if would_saturate(backend, isa, c.op, depthwise=c.depthwise)]
-    auto = next((c for c in clipping if c.reduce is Reduce.AUTO), None)
+        return True, f"asked for: always ({always.node})", _ASKED_FOR
+    clipping = [reader for reader in readers if _clips(backend, isa, reader)]
+    auto = next((reader for reader in clipping if reader.reduce is Reduce.AUTO), None)
     if auto:
-        kind = f"depthwise {auto.op.value}" if auto.depthwise else auto.op.value
-        why = f"{backend.name}'s {kind} adds pairs in int16 for isa {isa.value} ({auto.node})"
+        why = f"{_kernel(backend, auto)} adds pairs in int16 on {CPU_WORDS[isa]} ({auto.node})"
         return True, why, backend.rule(auto.op).source
     if clipping:
         first = clipping[0]
-        why = f"asked for: never ({first.node}); can saturate on {backend.name} for isa {isa.value}"
-        return False, why, "config: reduce_range"
+        why = f"asked for: never ({first.node}), but {_kernel(backend, first)} can saturate on {CPU_WORDS[isa]}"
+        return False, why, _ASKED_FOR
     first = readers[0]
-    return False, f"exact on {backend.name} for isa {isa.value}", backend.rule(first.op).source
+    return False, f"{_kernel(backend, first)} is exact on {CPU_WORDS[isa]}", backend.rule(first.op).source
+
+
+def _clips(backend: Backend, isa: Isa, reader: Consumer) -> bool:
+    return would_saturate(
+        backend, isa, reader.op, depthwise=reader.depthwise, channel_multiplier=reader.channel_multiplier
+    )
+
+
+def _kernel(backend: Backend, reader: Consumer) -> str:
+    return f"{backend.name}'s {'depthwise ' if reader.depthwise else ''}{reader.op.value}"

@@ -58,11 +58,13 @@ class OpRule:
         unless: with WRONG_UNLESS, the condition under which the kernel is right, in words; else empty.
         granularities: of the weight, best first; empty for ops without weight.
         saturates: where the kernel's int16 sums clip.
-        depthwise_saturates: the same for a convolution with one input channel per group, which has its own kernel.
+        depthwise_saturates: the same for a convolution with more than one group and one input and one output channel
+            in each, which has kernels of its own.
         fused_activations: activations computed with the op, without a quantized value in between.
         shares_input_parameters: the output has its inputs' scale and zero point.
         note: what else a reader should know, in words.
-        source: upstream file, or `measured: <test file>`, that shows it.
+        source: the upstream file or page that shows it.
+        measured: the test that runs the kernel and shows it; empty where this project cannot run it.
 
     Raises:
         RangeError: the rule contradicts itself.
@@ -78,6 +80,7 @@ class OpRule:
     shares_input_parameters: bool = False
     note: str = ""
     source: str
+    measured: str = ""
 
     def __post_init__(self) -> None:
         if (self.support is Support.WRONG_UNLESS) != bool(self.unless):
@@ -97,21 +100,33 @@ class OpRule:
 
 
 @dataclass(frozen=True, kw_only=True)
+class IsaCap:
+    """An environment variable that keeps a library from using all the CPU has; read once, when the process starts.
+
+    Attributes:
+        variables: its names; the first one that is set and not empty counts.
+        usable: for each value that takes VNNI away or narrows it, the CPU flags that stay usable. Case does not
+            matter; a value that is not listed changes nothing.
+        source: upstream file that reads it.
+    """
+
+    variables: tuple[str, ...]
+    usable: tuple[tuple[str, tuple[str, ...]], ...]
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class KernelIsa:
-    """Which instruction sets keep a backend's kernels from saturating, and how they can be kept from using them.
+    """Which instruction sets keep a backend's kernels from saturating, and what can keep it from using them.
 
     Attributes:
         vnni_flags: CPU flags as /proc/cpuinfo spells them; with any one of them the kernels sum in int32.
-        cap_variable: the environment variable that caps the instruction set, read when the process starts; None
-            where there is none.
-        caps: for each value of that variable that takes VNNI away or narrows it, the flags that stay usable.
-            A value that is not listed changes nothing.
-        source: upstream file that reads the flags and the variable.
+        caps: the variables that cap what the kernels use; all of them count.
+        source: upstream file that looks at the CPU.
     """
 
     vnni_flags: tuple[str, ...]
-    cap_variable: str | None = None
-    caps: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    caps: tuple[IsaCap, ...] = ()
     source: str
 
 

@@ -13,19 +13,59 @@ ATEN: Final = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native
 CLAMPS: Final = ("relu", "relu6", "hardtanh")
 """Activations that are a clamp of the output's codes, so they fuse into any op with output parameters of its own."""
 
+_MEASURED: Final = "tests/backends/test_value_ops.py"
+
+ATEN_ADD: Final = OpRule(
+    op=Op.ADD,
+    support=Support.EQUAL,
+    fused_activations=CLAMPS,
+    source=f"{ATEN}BinaryOps.cpp",
+    measured=_MEASURED,
+)
+ATEN_MUL: Final = OpRule(
+    op=Op.MUL,
+    support=Support.EQUAL,
+    fused_activations=CLAMPS,
+    source=f"{ATEN}qmul.cpp",
+    measured=_MEASURED,
+)
+ATEN_CAT: Final = OpRule(
+    op=Op.CAT,
+    support=Support.EQUAL,
+    fused_activations=CLAMPS,
+    shares_input_parameters=True,
+    source=f"{ATEN}TensorShape.cpp",
+    measured=_MEASURED,
+)
+ATEN_MAX_POOL: Final = OpRule(
+    op=Op.MAX_POOL,
+    support=Support.EQUAL,
+    shares_input_parameters=True,
+    source=f"{ATEN}Pooling.cpp",
+    measured=_MEASURED,
+)
+ATEN_AVG_POOL: Final = OpRule(
+    op=Op.AVG_POOL, support=Support.EQUAL, source=f"{ATEN}AveragePool2d.cpp", measured=_MEASURED
+)
+ATEN_MEAN: Final = OpRule(op=Op.MEAN, support=Support.EQUAL, source=f"{ATEN}ReduceOps.cpp", measured=_MEASURED)
+ATEN_ACTIVATION: Final = OpRule(
+    op=Op.ACTIVATION,
+    support=Support.EQUAL,
+    shares_input_parameters=True,
+    source=f"{ATEN}qclamp.cpp",
+    measured=_MEASURED,
+)
+ATEN_LAYOUT: Final = OpRule(
+    op=Op.LAYOUT, support=Support.EQUAL, shares_input_parameters=True, source=f"{ATEN}TensorOperators.cpp"
+)
+
 ATEN_RULES: Final = (
-    OpRule(op=Op.ADD, support=Support.EQUAL, fused_activations=CLAMPS, source=f"{ATEN}BinaryOps.cpp"),
-    OpRule(op=Op.MUL, support=Support.EQUAL, fused_activations=CLAMPS, source=f"{ATEN}qmul.cpp"),
-    OpRule(
-        op=Op.CAT,
-        support=Support.EQUAL,
-        fused_activations=CLAMPS,
-        shares_input_parameters=True,
-        source=f"{ATEN}TensorShape.cpp",
-    ),
-    OpRule(op=Op.MAX_POOL, support=Support.EQUAL, shares_input_parameters=True, source=f"{ATEN}Pooling.cpp"),
-    OpRule(op=Op.AVG_POOL, support=Support.EQUAL, source=f"{ATEN}AveragePool2d.cpp"),
-    OpRule(op=Op.MEAN, support=Support.EQUAL, source=f"{ATEN}ReduceOps.cpp"),
-    OpRule(op=Op.ACTIVATION, support=Support.EQUAL, shares_input_parameters=True, source=f"{ATEN}qclamp.cpp"),
-    OpRule(op=Op.LAYOUT, support=Support.EQUAL, shares_input_parameters=True, source=f"{ATEN}TensorOperators.cpp"),
+    ATEN_ADD,
+    ATEN_MUL,
+    ATEN_CAT,
+    ATEN_MAX_POOL,
+    ATEN_AVG_POOL,
+    ATEN_MEAN,
+    ATEN_ACTIVATION,
+    ATEN_LAYOUT,
 )

@@ -1,56 +1,67 @@
-"""fbgemm: torch's x86 engine for servers; every kernel adds pairs in int16 unless it found AVX-512 VNNI."""
+"""fbgemm: torch's x86 engine for servers.
+
+Every kernel adds pairs in int16 unless it finds AVX-512 VNNI (AVX-VNNI alone is not used). The depthwise kernel does
+so even there: 2-d, as many groups as input channels (a multiple of 8), one or two outputs in each, square kernel
+3, 5 or 7 with "same" padding and no dilation.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
 from qtool.backends.catalog.aten_ops import ATEN, ATEN_RULES, CLAMPS
-from qtool.backends.record import Backend, KernelIsa, OpRule, Saturates, Support
+from qtool.backends.record import Backend, IsaCap, KernelIsa, OpRule, Saturates, Support
 from qtool.types import Granularity, Op
 
 FBGEMM: Final = "https://github.com/pytorch/FBGEMM/blob/main/src/"
-_PER_CHANNEL_FIRST: Final = (Granularity.CHANNEL, Granularity.TENSOR)
+FBGEMM_CAP: Final = IsaCap(
+    variables=("FBGEMM_ENABLE_INSTRUCTIONS",),
+    usable=(("AVX2", ()), ("AVX512", ()), ("AVX512_256", ())),
+    source=f"{FBGEMM}Utils.cc",
+)
+_CHANNEL_FIRST: Final = (Granularity.CHANNEL, Granularity.TENSOR)
+_MEASURED: Final = "tests/backends/test_kernel_saturation.py"
 
 BACKEND: Final = Backend(
     name="fbgemm",
     title="FBGEMM, x86-64 servers",
     engine="fbgemm",
     runtime="torch",
-    isa=KernelIsa(
-        vnni_flags=("avx512_vnni",),
-        cap_variable="FBGEMM_ENABLE_INSTRUCTIONS",
-        caps=(("AVX2", ()), ("AVX512", ()), ("AVX512_256", ())),
-        source=f"{FBGEMM}Utils.cc",
-    ),
+    isa=KernelIsa(vnni_flags=("avx512_vnni",), caps=(FBGEMM_CAP,), source=f"{FBGEMM}Utils.cc"),
     rules=(
         OpRule(
             op=Op.CONV1D,
             support=Support.WRONG_UNLESS,
-            unless="its input uses 0..127, or the CPU has AVX-512 VNNI and the convolution is not depthwise",
-            granularities=_PER_CHANNEL_FIRST,
+            unless="its input uses 0..127, or the CPU has AVX-512 VNNI",
+            granularities=_CHANNEL_FIRST,
             saturates=Saturates.WITHOUT_VNNI,
-            depthwise_saturates=Saturates.ALWAYS,
+            depthwise_saturates=Saturates.WITHOUT_VNNI,
             fused_activations=CLAMPS,
+            note="a convolution over one row, which the depthwise kernel of conv2d does not take",
             source=f"{FBGEMM}GenerateKernelU8S8S32ACC32.cc",
+            measured=_MEASURED,
         ),
         OpRule(
             op=Op.CONV2D,
             support=Support.WRONG_UNLESS,
-            unless="its input uses 0..127, or the CPU has AVX-512 VNNI and the convolution is not depthwise",
-            granularities=_PER_CHANNEL_FIRST,
+            unless="its input uses 0..127, or the CPU has AVX-512 VNNI and it is not depthwise",
+            granularities=_CHANNEL_FIRST,
             saturates=Saturates.WITHOUT_VNNI,
             depthwise_saturates=Saturates.ALWAYS,
             fused_activations=CLAMPS,
+            note="the depthwise kernel is written for AVX2 and runs on every CPU",
             source=f"{FBGEMM}GenerateI8Depthwise.cc",
+            measured=_MEASURED,
         ),
         OpRule(
             op=Op.LINEAR,
             support=Support.WRONG_UNLESS,
             unless="its input uses 0..127, or the CPU has AVX-512 VNNI",
-            granularities=_PER_CHANNEL_FIRST,
+            granularities=_CHANNEL_FIRST,
             saturates=Saturates.WITHOUT_VNNI,
             fused_activations=CLAMPS,
             source=f"{FBGEMM}GenerateKernelU8S8S32ACC32.cc",
+            measured=_MEASURED,
         ),
         *ATEN_RULES,
     ),

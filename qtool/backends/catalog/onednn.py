@@ -1,56 +1,78 @@
-"""onednn: torch's oneDNN engine on x86-64; all but its depthwise kernels add pairs in int16 without VNNI."""
+"""onednn: torch's oneDNN engine on x86-64.
+
+Without VNNI all kernels but the depthwise one add pairs in int16. Depthwise means one output channel in each group:
+with more of them, or with a single group, AVX-512 without VNNI saturates like any convolution.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
 from qtool.backends.catalog.aten_ops import ATEN, ATEN_RULES, CLAMPS
-from qtool.backends.record import Backend, KernelIsa, OpRule, Saturates, Support
+from qtool.backends.record import Backend, IsaCap, KernelIsa, OpRule, Saturates, Support
 from qtool.types import Granularity, Op
 
-ONEDNN_INT8: Final = "https://uxlfoundation.github.io/oneDNN/dev_guide_int8_computations.html"
-ONEDNN_ISA: Final = KernelIsa(
-    vnni_flags=("avx_vnni", "avx512_vnni", "amx_int8"),
-    cap_variable="ONEDNN_MAX_CPU_ISA",
-    caps=(("SSE41", ()), ("AVX", ()), ("AVX2", ()), ("AVX512_CORE", ()), ("AVX2_VNNI", ("avx_vnni",))),
-    source="https://uxlfoundation.github.io/oneDNN/dev_guide_cpu_dispatcher_control.html",
+ONEDNN: Final = "https://github.com/uxlfoundation/oneDNN/blob/main/"
+ONEDNN_CAP: Final = IsaCap(
+    variables=("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"),
+    usable=(
+        ("SSE41", ()),
+        ("AVX", ()),
+        ("AVX2", ()),
+        ("AVX2_VNNI", ("avx_vnni",)),
+        ("AVX2_VNNI_2", ("avx_vnni",)),
+        ("AVX512_CORE", ()),
+        ("AVX512_CORE_VNNI", ("avx512_vnni",)),
+        ("AVX512_CORE_BF16", ("avx512_vnni",)),
+    ),
+    source=f"{ONEDNN}src/cpu/x64/cpu_isa_traits.cpp",
 )
-_PER_CHANNEL_FIRST: Final = (Granularity.CHANNEL, Granularity.TENSOR)
+_INT8: Final = f"{ONEDNN}doc/advanced/int8_computations.md"
+_CHANNEL_FIRST: Final = (Granularity.CHANNEL, Granularity.TENSOR)
 _UNLESS: Final = "its input uses 0..127, or the CPU has VNNI (AVX-512 VNNI, AVX-VNNI or AMX)"
+_UNLESS_CONV: Final = f"{_UNLESS}, or it is depthwise"
+_MEASURED: Final = "tests/backends/test_kernel_saturation.py"
 
 BACKEND: Final = Backend(
     name="onednn",
     title="oneDNN, x86-64",
     engine="onednn",
     runtime="torch",
-    isa=ONEDNN_ISA,
+    isa=KernelIsa(
+        vnni_flags=("avx_vnni", "avx512_vnni", "amx_int8"),
+        caps=(ONEDNN_CAP,),
+        source=f"{ONEDNN}src/cpu/x64/cpu_isa_traits.cpp",
+    ),
     rules=(
         OpRule(
             op=Op.CONV1D,
             support=Support.WRONG_UNLESS,
-            unless=_UNLESS,
-            granularities=_PER_CHANNEL_FIRST,
+            unless=_UNLESS_CONV,
+            granularities=_CHANNEL_FIRST,
             saturates=Saturates.WITHOUT_VNNI,
             fused_activations=CLAMPS,
-            source=ONEDNN_INT8,
+            source=_INT8,
+            measured=_MEASURED,
         ),
         OpRule(
             op=Op.CONV2D,
             support=Support.WRONG_UNLESS,
-            unless=_UNLESS,
-            granularities=_PER_CHANNEL_FIRST,
+            unless=_UNLESS_CONV,
+            granularities=_CHANNEL_FIRST,
             saturates=Saturates.WITHOUT_VNNI,
             fused_activations=CLAMPS,
-            source=ONEDNN_INT8,
+            source=_INT8,
+            measured=_MEASURED,
         ),
         OpRule(
             op=Op.LINEAR,
             support=Support.WRONG_UNLESS,
             unless=_UNLESS,
-            granularities=_PER_CHANNEL_FIRST,
+            granularities=_CHANNEL_FIRST,
             saturates=Saturates.WITHOUT_VNNI,
             fused_activations=CLAMPS,
-            source=ONEDNN_INT8,
+            source=_INT8,
+            measured=_MEASURED,
         ),
         *ATEN_RULES,
     ),

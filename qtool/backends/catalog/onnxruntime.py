@@ -1,4 +1,9 @@
-"""onnxruntime: ONNX models with quantize/dequantize pairs; its u8 x s8 kernels saturate without VNNI."""
+"""onnxruntime: ONNX models with quantize/dequantize pairs, on ONNX Runtime's CPU provider.
+
+Its u8 x s8 matrix kernels add pairs in int16 without VNNI; the depthwise kernel widens first. QuantizeLinear clamps
+to its dtype, not to a range inside it, so activations kept in 0..127 need a Clip before it. The session option
+`session.x64quantprecision` makes it use a slower exact kernel instead.
+"""
 
 from __future__ import annotations
 
@@ -8,45 +13,44 @@ from qtool.backends.catalog.aten_ops import CLAMPS
 from qtool.backends.record import Backend, KernelIsa, OpRule, Saturates, Support
 from qtool.types import Granularity, Op
 
-ORT: Final = "https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/"
+ORT: Final = "https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/core/"
 ORT_DOC: Final = "https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html"
-_PER_CHANNEL_FIRST: Final = (Granularity.CHANNEL, Granularity.TENSOR)
+_DEPTHWISE: Final = f"{ORT}mlas/lib/qdwconv.cpp"
+_QDQ: Final = f"{ORT}optimizer/qdq_transformer/selectors_actions/qdq_selector_action_transformer.cc"
+_CHANNEL_FIRST: Final = (Granularity.CHANNEL, Granularity.TENSOR)
 _UNLESS: Final = "its input uses 0..127, or the CPU has VNNI (AVX-512 VNNI, AVX-VNNI or AMX)"
-_QDQ: Final = f"{ORT}core/optimizer/qdq_transformer/selectors_actions/qdq_selector_action_transformer.cc"
+_UNLESS_CONV: Final = f"{_UNLESS}, or it is depthwise"
 
 BACKEND: Final = Backend(
     name="onnxruntime",
     title="ONNX Runtime, CPU, QDQ models",
     engine=None,
     runtime="onnxruntime",
-    isa=KernelIsa(
-        vnni_flags=("avx_vnni", "avx512_vnni", "amx_int8"),
-        source=f"{ORT}core/mlas/lib/platform.cpp",
-    ),
+    isa=KernelIsa(vnni_flags=("avx_vnni", "avx512_vnni", "amx_int8"), source=f"{ORT}mlas/lib/platform.cpp"),
     rules=(
         OpRule(
             op=Op.CONV1D,
             support=Support.WRONG_UNLESS,
-            unless=_UNLESS,
-            granularities=_PER_CHANNEL_FIRST,
+            unless=_UNLESS_CONV,
+            granularities=_CHANNEL_FIRST,
             saturates=Saturates.WITHOUT_VNNI,
             fused_activations=CLAMPS,
-            source=ORT_DOC,
+            source=_DEPTHWISE,
         ),
         OpRule(
             op=Op.CONV2D,
             support=Support.WRONG_UNLESS,
-            unless=_UNLESS,
-            granularities=_PER_CHANNEL_FIRST,
+            unless=_UNLESS_CONV,
+            granularities=_CHANNEL_FIRST,
             saturates=Saturates.WITHOUT_VNNI,
             fused_activations=CLAMPS,
-            source=ORT_DOC,
+            source=_DEPTHWISE,
         ),
         OpRule(
             op=Op.LINEAR,
             support=Support.WRONG_UNLESS,
             unless=_UNLESS,
-            granularities=_PER_CHANNEL_FIRST,
+            granularities=_CHANNEL_FIRST,
             saturates=Saturates.WITHOUT_VNNI,
             fused_activations=CLAMPS,
             source=ORT_DOC,

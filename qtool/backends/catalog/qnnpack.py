@@ -1,15 +1,33 @@
-"""qnnpack: torch's engine for phones; it widens to int16 before multiplying, so it is exact everywhere."""
+"""qnnpack: torch's engine for phones; it widens to int16 before it multiplies, so its sums are exact everywhere.
+
+Its pooling and clamp kernels have faults; ATen's own are right, and torch takes those whenever its global engine is
+another one. Packed convolutions and linears carry their engine, so they need no global engine when they run.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from qtool.backends.catalog.aten_ops import ATEN, ATEN_RULES, CLAMPS
+from qtool.backends.catalog.aten_ops import (
+    ATEN,
+    ATEN_ACTIVATION,
+    ATEN_ADD,
+    ATEN_AVG_POOL,
+    ATEN_CAT,
+    ATEN_LAYOUT,
+    ATEN_MAX_POOL,
+    ATEN_MEAN,
+    ATEN_MUL,
+    CLAMPS,
+)
 from qtool.backends.record import Backend, OpRule, Support
 from qtool.types import Granularity, Op
 
 QNNPACK: Final = f"{ATEN}qnnpack/src/"
-_PER_CHANNEL_FIRST: Final = (Granularity.CHANNEL, Granularity.TENSOR)
+_CHANNEL_FIRST: Final = (Granularity.CHANNEL, Granularity.TENSOR)
+_OTHER_ENGINE: Final = "torch.backends.quantized.engine is another one while it runs"
+_MEASURED: Final = "tests/backends/test_kernel_saturation.py"
 
 BACKEND: Final = Backend(
     name="qnnpack",
@@ -20,25 +38,43 @@ BACKEND: Final = Backend(
         OpRule(
             op=Op.CONV1D,
             support=Support.EQUAL,
-            granularities=_PER_CHANNEL_FIRST,
+            granularities=_CHANNEL_FIRST,
             fused_activations=CLAMPS,
             source=f"{QNNPACK}q8gemm/4x4c2-sse2.c",
+            measured=_MEASURED,
         ),
         OpRule(
             op=Op.CONV2D,
             support=Support.EQUAL,
-            granularities=_PER_CHANNEL_FIRST,
+            granularities=_CHANNEL_FIRST,
             fused_activations=CLAMPS,
             source=f"{QNNPACK}q8conv/4x4c2-sse2.c",
+            measured=_MEASURED,
         ),
         OpRule(
             op=Op.LINEAR,
             support=Support.EQUAL,
-            granularities=_PER_CHANNEL_FIRST,
+            granularities=_CHANNEL_FIRST,
             fused_activations=CLAMPS,
             source=f"{QNNPACK}q8gemm/4x4c2-sse2.c",
+            measured=_MEASURED,
         ),
-        *ATEN_RULES,
+        ATEN_ADD,
+        ATEN_MUL,
+        ATEN_CAT,
+        replace(ATEN_MAX_POOL, support=Support.WRONG_UNLESS, unless=f"its dilation is 1, or {_OTHER_ENGINE}"),
+        replace(
+            ATEN_AVG_POOL,
+            support=Support.WRONG_UNLESS,
+            unless=f"it has no padding or counts it (count_include_pad), or {_OTHER_ENGINE}",
+        ),
+        ATEN_MEAN,
+        replace(
+            ATEN_ACTIVATION,
+            support=Support.WRONG_UNLESS,
+            unless=f"it is relu, its tensor is not channels_last, or {_OTHER_ENGINE}",
+        ),
+        ATEN_LAYOUT,
     ),
     source=f"{ATEN}qnnpack/README.md",
 )

@@ -1,17 +1,22 @@
-"""xnnpack: ExecuTorch's CPU delegate; signed activations, kernels that widen to int16 and are exact everywhere."""
+"""xnnpack: ExecuTorch's CPU delegate; signed activations, and kernels that widen to int16 and are exact everywhere.
+
+What the delegate does not take in int8 (a mean over other axes than the last two, a max pool whose stride is larger
+than its window, a view) runs in float between dequantize and quantize: slower, but not wrong.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from qtool.backends.catalog.aten_ops import CLAMPS
 from qtool.backends.record import Backend, OpRule, Support
 from qtool.types import Dtype, Granularity, Op
 
 EXECUTORCH: Final = "https://github.com/pytorch/executorch/blob/main/backends/xnnpack/"
-_GEMM: Final = f"{EXECUTORCH}partition/config/gemm_configs.py"
-_GENERIC: Final = f"{EXECUTORCH}partition/config/generic_node_configs.py"
-_PER_CHANNEL_FIRST: Final = (Granularity.CHANNEL, Granularity.TENSOR)
+XNNPACK: Final = "https://github.com/google/XNNPACK/blob/master/src/"
+_GEMM: Final = f"{XNNPACK}qs8-qc8w-gemm/gen/qs8-qc8w-gemm-4x8c8-minmax-fp32-avx2.c"
+_NODES: Final = f"{EXECUTORCH}partition/config/generic_node_configs.py"
+_CHANNEL_FIRST: Final = (Granularity.CHANNEL, Granularity.TENSOR)
+_FUSED: Final = ("relu", "relu6", "hardtanh")
 
 BACKEND: Final = Backend(
     name="xnnpack",
@@ -23,34 +28,37 @@ BACKEND: Final = Backend(
         OpRule(
             op=Op.CONV1D,
             support=Support.EQUAL,
-            granularities=_PER_CHANNEL_FIRST,
-            fused_activations=CLAMPS,
+            granularities=_CHANNEL_FIRST,
+            fused_activations=_FUSED,
             source=_GEMM,
         ),
         OpRule(
             op=Op.CONV2D,
             support=Support.EQUAL,
-            granularities=_PER_CHANNEL_FIRST,
-            fused_activations=CLAMPS,
+            granularities=_CHANNEL_FIRST,
+            fused_activations=_FUSED,
             source=_GEMM,
         ),
         OpRule(
             op=Op.LINEAR,
             support=Support.EQUAL,
-            granularities=_PER_CHANNEL_FIRST,
-            fused_activations=CLAMPS,
+            granularities=_CHANNEL_FIRST,
+            fused_activations=_FUSED,
             source=_GEMM,
         ),
-        OpRule(op=Op.ADD, support=Support.EQUAL, fused_activations=CLAMPS, source=_GENERIC),
-        OpRule(op=Op.MUL, support=Support.EQUAL, fused_activations=CLAMPS, source=_GENERIC),
+        OpRule(op=Op.ADD, support=Support.EQUAL, fused_activations=("relu",), source=_NODES),
+        OpRule(op=Op.MUL, support=Support.EQUAL, source=_NODES),
+        OpRule(op=Op.CAT, support=Support.EQUAL, shares_input_parameters=True, source=_NODES),
+        OpRule(op=Op.MAX_POOL, support=Support.EQUAL, shares_input_parameters=True, source=_NODES),
         OpRule(
-            op=Op.CAT, support=Support.EQUAL, fused_activations=CLAMPS, shares_input_parameters=True, source=_GENERIC
+            op=Op.AVG_POOL,
+            support=Support.UNSUPPORTED,
+            note="the delegate takes it in float only; pooling to 1x1 is a mean",
+            source=_NODES,
         ),
-        OpRule(op=Op.MAX_POOL, support=Support.EQUAL, shares_input_parameters=True, source=_GENERIC),
-        OpRule(op=Op.AVG_POOL, support=Support.UNSUPPORTED, source=_GENERIC),
-        OpRule(op=Op.MEAN, support=Support.EQUAL, source=_GENERIC),
-        OpRule(op=Op.ACTIVATION, support=Support.EQUAL, shares_input_parameters=True, source=_GENERIC),
-        OpRule(op=Op.LAYOUT, support=Support.EQUAL, shares_input_parameters=True, source=_GENERIC),
+        OpRule(op=Op.MEAN, support=Support.EQUAL, source=_NODES),
+        OpRule(op=Op.ACTIVATION, support=Support.EQUAL, shares_input_parameters=True, source=_NODES),
+        OpRule(op=Op.LAYOUT, support=Support.EQUAL, shares_input_parameters=True, source=_NODES),
     ),
     source=f"{EXECUTORCH}quantizer/xnnpack_quantizer.py",
 )
