@@ -62,6 +62,7 @@ _OPERATOR = re.compile(
 _DUNDER_OPERATORS = frozenset({"__and__", "__or__", "__xor__", "__lshift__", "__rshift__"})
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CONTAINERS = frozenset({"builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict"})
+_OBJECTS = ("custom_obj_", "opaque_obj_")
 _MAX_DETAIL = 120
 
 
@@ -78,27 +79,30 @@ def find_risks(archive: Archive) -> tuple[Risk, ...]:
 
 
 def _entry_risks(archive: Archive, name: str) -> Iterator[Risk]:
-    folder, _, leaf = name.rpartition("/")
-    if folder == "data/sample_inputs" and archive.size(name):
+    """Yield the risks of one entry; torch goes by the beginnings of names, so the same is done here."""
+    if name.startswith("data/sample_inputs/") and archive.size(name):
         yield Risk(RiskKind.SAMPLE_INPUTS, name, f"{archive.size(name)} bytes")
     elif name.startswith("data/aotinductor/"):
-        yield Risk(RiskKind.COMPILED_CODE, name, leaf)
-    elif folder in ("data/weights", "data/constants"):
-        yield from _payload_risks(archive, name, leaf)
-    elif folder == "models":
+        yield Risk(RiskKind.COMPILED_CODE, name, name.removeprefix("data/aotinductor/"))
+    elif name.startswith(("data/weights/", "data/constants/")):
+        yield from _payload_risks(archive, name, name.split("/", 2)[2])
+    elif name.startswith("models/"):
         for risk in _graph_risks(read_json(archive, name)):
             yield Risk(risk.kind, name, _one_line(risk.detail))
 
 
-def _payload_risks(archive: Archive, name: str, leaf: str) -> Iterator[Risk]:
-    if leaf.startswith(("custom_obj_", "opaque_obj_")):
-        yield Risk(RiskKind.CUSTOM_OBJECT, name, leaf)
-    elif leaf.endswith(".pt"):
+def _payload_risks(archive: Archive, name: str, path: str) -> Iterator[Risk]:
+    if path.startswith(_OBJECTS):
+        yield Risk(RiskKind.CUSTOM_OBJECT, name, path)
+    elif path.endswith(".pt"):
         yield Risk(RiskKind.PICKLED_TENSOR, name, "tensors in the form of an older torch")
-    elif leaf.endswith(".json"):
+    elif path.endswith(".json"):
         for part in _dicts(read_json(archive, name)):
+            detail = _one_line(str(part.get("path_name")))
             if part.get("use_pickle", False) is not False:
-                yield Risk(RiskKind.PICKLED_TENSOR, name, _one_line(str(part.get("path_name"))))
+                yield Risk(RiskKind.PICKLED_TENSOR, name, detail)
+            if detail.startswith(_OBJECTS):
+                yield Risk(RiskKind.CUSTOM_OBJECT, name, detail)
 
 
 def read_json(archive: Archive, name: str) -> object:
@@ -108,7 +112,8 @@ def read_json(archive: Archive, name: str) -> object:
         FileFormatError: the entry is missing, damaged, too large or not JSON.
     """
     try:
-        value: object = json.loads(archive.read(name))
+        # As torch does: as UTF-8. Given bytes, `json.loads` would guess.
+        value: object = json.loads(archive.read(name).decode())
     except (ValueError, RecursionError) as error:
         if isinstance(error, FileFormatError):
             raise

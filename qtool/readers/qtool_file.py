@@ -142,7 +142,8 @@ def check_loadable(file: QtoolFile) -> Stamp:
 
 
 def _read_stamp(archive: Archive) -> Stamp | StampProblem:
-    if STAMP_ENTRY not in archive.names:
+    # Without one root for all, torch could see other entries than we do: it takes the first entry's folder.
+    if not archive.root or STAMP_ENTRY not in archive.names:
         return StampProblem(StampProblemKind.MISSING, "it has no stamp")
     text = archive.read(STAMP_ENTRY)
     try:

@@ -40,7 +40,7 @@ _CENTRAL_MAGIC, _LOCAL_MAGIC = 0x02014B50, 0x04034B50
 
 _ENCRYPTED, _SIZES_FOLLOW, _UTF8 = 0x0001, 0x0008, 0x0800
 _ALLOWED_FLAGS = _SIZES_FOLLOW | _UTF8 | 0x0006  # 0x0006: how hard the writer tried to compress
-_ZIP64_EXTRA = 0x0001
+_ZIP64_EXTRA, _UNICODE_PATH_EXTRA = 0x0001, 0x7075
 _FULL_16, _FULL_32 = 0xFFFF, 0xFFFFFFFF  # "see the zip64 field instead"
 
 
@@ -187,6 +187,8 @@ def _zip64_field(extra: bytes) -> bytes:
     position = 0
     while position + 4 <= len(extra):
         kind, size = struct.unpack_from("<HH", extra, position)
+        if kind == _UNICODE_PATH_EXTRA:
+            _refuse("an entry has a second name, which some readers take for its name")
         if kind == _ZIP64_EXTRA:
             return extra[position + 4 : position + 4 + size]
         position += 4 + size
@@ -212,9 +214,10 @@ def _check_bounds(entries: list[Entry]) -> None:
     seen: set[str] = set()
     inflated = 0
     for entry in entries:
-        if entry.name in seen:
-            _refuse(f"two entries are named {entry.name!r}: which one counts depends on the reader")
-        seen.add(entry.name)
+        # torch's reader does not tell upper from lower case.
+        if entry.name.lower() in seen:
+            _refuse(f"two entries are named {entry.name!r}, but for case: which one counts depends on the reader")
+        seen.add(entry.name.lower())
         if entry.method == DEFLATED:
             inflated += entry.num_bytes
             is_bomb = entry.num_bytes > max(SMALL_BYTES, MAX_RATIO * entry.packed_bytes)

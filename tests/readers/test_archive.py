@@ -122,6 +122,21 @@ def test_two_entries_of_one_name_are_refused():
         read_archive(out.getvalue())
 
 
+def test_two_names_that_differ_in_case_alone_are_refused():
+    with pytest.raises(FileFormatError, match="but for case"):
+        read_archive(zip_bytes({"models/model.json": b"{}", "models/MODEL.json": b"{}"}))
+
+
+def test_an_entry_with_a_second_name_is_refused():
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        entry = zipfile.ZipInfo("a/x")
+        entry.extra = struct.pack("<HHBI", 0x7075, 8, 1, zlib.crc32(b"a/x")) + b"a/y"
+        archive.writestr(entry, b"1")
+    with pytest.raises(FileFormatError, match="second name"):
+        read_archive(out.getvalue())
+
+
 def test_entries_that_share_bytes_are_refused():
     data = bytearray(zip_bytes({"x": b"1", "y": b"2"}))
     first, second = data.index(b"PK\x01\x02"), data.rindex(b"PK\x01\x02")

@@ -36,6 +36,11 @@ def test_what_torch_writes_for_a_plain_model_has_no_risk():
         ("data/constants/model.pt", b"", RiskKind.PICKLED_TENSOR),
         ("data/constants/custom_obj_0", b"", RiskKind.CUSTOM_OBJECT),
         ("data/constants/opaque_obj_0", b"", RiskKind.CUSTOM_OBJECT),
+        ("data/constants/custom_obj_/x", b"", RiskKind.CUSTOM_OBJECT),
+        ("data/sample_inputs/a/b.pt", b"PK", RiskKind.SAMPLE_INPUTS),
+        ("data/weights/a/b.pt", b"", RiskKind.PICKLED_TENSOR),
+        ("data/weights/a/b_weights_config.json", b'[{"use_pickle": true}]', RiskKind.PICKLED_TENSOR),
+        ("data/constants/x_constants_config.json", b'{"path_name": "opaque_obj_1"}', RiskKind.CUSTOM_OBJECT),
         ("data/aotinductor/model/x.so", b"", RiskKind.COMPILED_CODE),
     ],
 )
@@ -183,8 +188,9 @@ def test_other_containers_are_risks(spec):
     assert [kind for kind, _ in risks_of(graph_with(in_spec=spec))] == [RiskKind.CONTAINER_TYPE]
 
 
-def test_every_model_in_the_archive_is_looked_at():
-    assert [kind for kind, _ in risks_of({"models/other.json": b'{"target": "torch.load"}'})] == [RiskKind.OPERATOR]
+@pytest.mark.parametrize("name", ["models/other.json", "models/a/b.json", "models/model", "models/x.txt"])
+def test_every_model_in_the_archive_is_looked_at(name):
+    assert [kind for kind, _ in risks_of({name: b'{"target": "torch.load"}'})] == [RiskKind.OPERATOR]
 
 
 def test_one_risk_is_told_once_and_cut_to_a_line():
@@ -193,7 +199,7 @@ def test_one_risk_is_told_once_and_cut_to_a_line():
     assert (kind, len(detail)) == (RiskKind.OPERATOR, 120)
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 100_000, "{}".encode("utf-16")])
 def test_a_graph_that_is_no_json_is_a_format_error(data):
     with pytest.raises(FileFormatError, match="not valid JSON"):
         risks_of({GRAPH: data})

@@ -10,8 +10,9 @@ import pytest
 from qtool.errors import FileFormatError
 from qtool.readers.program_risks import RiskKind
 from qtool.readers.qtool_file import FileKind, StampProblemKind, check_loadable, read_qtool_file
+from qtool.stamp.digest import content_digest
 from qtool.stamp.plan_json import plan_from_json
-from qtool.stamp.schema import STAMP_ENTRY
+from qtool.stamp.schema import STAMP_ENTRY, to_json
 from tests.readers.sample_files import file_bytes, sample_file, sample_plan, sample_stamp, zip_bytes
 
 
@@ -83,6 +84,18 @@ def test_an_entry_added_is_seen():
     assert not file.is_content_verified
 
 
+def test_a_stamp_for_entries_that_torch_would_not_take_counts_for_nothing():
+    """torch takes the first entry's folder for the root, so `evil/` here, and never sees the entries we could check."""
+    plan = sample_plan()
+    whole = entries_of(file_bytes(sample_stamp(plan), plan, changes={"evil/models/model.json": b"{}"}))
+    entries = {"evil/models/model.json": b"{}"} | whole
+    stamp = sample_stamp(plan).with_content(content_digest(entries))
+    file = read_qtool_file(zip_bytes(entries | {STAMP_ENTRY: to_json(stamp).encode()}, root=""))
+    assert (file.stamp, file.is_content_verified) == (None, False)
+    with pytest.raises(FileFormatError, match="no stamp"):
+        check_loadable(file)
+
+
 def with_stamp(text: bytes) -> bytes:
     return zip_bytes(entries_of(sample_file()) | {STAMP_ENTRY: text})
 
@@ -107,7 +120,7 @@ def test_a_file_that_would_execute_something_is_not_loadable_even_with_a_stamp()
     plan = sample_plan()
     file = read_qtool_file(file_bytes(sample_stamp(plan), plan, changes={"data/aotinductor/model/a.so": b"\x7fELF"}))
     assert file.is_content_verified
-    with pytest.raises(FileFormatError, match=r"would execute 1 things it says, first 'a\.so'"):
+    with pytest.raises(FileFormatError, match=r"would execute 1 things it says, first 'model/a\.so'"):
         check_loadable(file)
 
 
