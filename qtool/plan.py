@@ -45,6 +45,7 @@ class NodePlan:
         weight: how its weight is quantized; None without weight.
         activation: the fused activation (`relu`, `relu6`, `hardtanh`) or None.
         depthwise: a convolution with one input channel per group.
+        channel_multiplier: output channels per group of a depthwise convolution; None elsewhere, or if nobody looked.
         batch_norm: a batch norm is folded into it.
         reduce_range: its input activations are kept in a reduced range.
     """
@@ -60,6 +61,7 @@ class NodePlan:
     weight: Spec | None = None
     activation: str | None = None
     depthwise: bool = False
+    channel_multiplier: int | None = None
     batch_norm: bool = False
     reduce_range: bool = False
 

@@ -80,7 +80,7 @@ def _target_findings(stamp: Stamp, backend: str | None, isa: Isa | None, host: H
             backend=registry.backend(name),
             isa=isa or stamp.isa,
             is_own=(name in stamp.backends) and (isa or stamp.isa) is stamp.isa,
-            host_has_vnni=None if host is None else host.has_vnni,
+            host_isa=None if host is None else host.isa_of(name),
         )
         for name in names
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qtool.backends.ranges import would_saturate
+from qtool.backends.ranges import CPU_WORDS, would_saturate
 from qtool.backends.record import Support
 from qtool.inspection import codes
 from qtool.types import Isa
@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from qtool.inspection.codes import Finding
     from qtool.stamp.schema import NodeStamp
 
-_CPU_WORDS = {
-    Isa.ANY: "a CPU that may have no VNNI",
-    Isa.NO_VNNI: "a CPU without VNNI",
-    Isa.VNNI: "a CPU with VNNI",
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
@@ -32,13 +26,13 @@ class Question:
         backend: the backend.
         isa: the CPU.
         is_own: they are the ones it was made for.
-        host_has_vnni: whether this machine has VNNI; None if nobody looked, or it cannot be known.
+        host_isa: the CPU that the backend's kernels find on this machine; `any` if unknown, None if nobody looked.
     """
 
     backend: Backend
     isa: Isa
     is_own: bool
-    host_has_vnni: bool | None = None
+    host_isa: Isa | None = None
 
 
 def other_backend(node: NodeStamp, question: Question) -> Iterator[Finding]:
@@ -65,7 +59,7 @@ def can_saturate(node: NodeStamp, question: Question) -> Iterator[Finding]:
         return
     used = node.inputs[0]
     kernel = f"{question.backend.name}'s {'depthwise ' if node.depthwise else ''}{node.op} kernel"
-    setting = f"input codes {used.qmin}..{used.qmax}, and {kernel} adds pairs in int16 on {_CPU_WORDS[question.isa]}"
+    setting = f"input codes {used.qmin}..{used.qmax}, and {kernel} adds pairs in int16 on {CPU_WORDS[question.isa]}"
     if node.is_proved_safe:
         yield codes.PROVED_SAFE.finding(f"{setting}; no pair of its weights leaves int16", node=node.name)
     elif node.saturation is None:
@@ -116,15 +110,25 @@ def codes_dtype(node: NodeStamp, question: Question) -> Iterator[Finding]:
 
 def host_without_vnni(node: NodeStamp, question: Question) -> Iterator[Finding]:
     """Yield a node that is right on the CPU asked for, but not on this machine."""
-    if question.host_has_vnni is not False or not node.requires_full_range or node.op is None:
+    if question.host_isa is not Isa.NO_VNNI or not node.requires_full_range:
         return
-    clips_here = would_saturate(question.backend, Isa.NO_VNNI, node.op, depthwise=node.depthwise)
-    if clips_here and not _clips(node, question):
-        yield codes.HOST_WITHOUT_VNNI.finding("this machine has no VNNI, and it would saturate here", node=node.name)
+    if _clips_on(Isa.NO_VNNI, node, question) and not _clips(node, question):
+        yield codes.HOST_WITHOUT_VNNI.finding(
+            f"{question.backend.name} has no VNNI on this machine, and the node can saturate here", node=node.name
+        )
 
 
 def _clips(node: NodeStamp, question: Question) -> bool:
-    return node.op is not None and would_saturate(question.backend, question.isa, node.op, depthwise=node.depthwise)
+    return _clips_on(question.isa, node, question)
+
+
+def _clips_on(isa: Isa, node: NodeStamp, question: Question) -> bool:
+    """Return whether the node's kernel clips full-range codes on that CPU."""
+    if node.op is None:
+        return False
+    return would_saturate(
+        question.backend, isa, node.op, depthwise=node.depthwise, channel_multiplier=node.channel_multiplier
+    )
 
 
 TARGET_RULES: tuple[Callable[[NodeStamp, Question], Iterator[Finding]], ...] = (

@@ -87,6 +87,7 @@ def _node_stamp(node: NodePlan, context: _Context, codes: NDArray[np.int8] | Non
         output=_edge_stamp(node.output, context) if node.output is not None else None,
         activation=node.activation,
         depthwise=node.depthwise,
+        channel_multiplier=node.channel_multiplier,
         reduce_range=node.reduce_range,
     )
     if codes is not None and stamp.multiplies_codes:

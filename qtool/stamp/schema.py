@@ -138,6 +138,7 @@ class NodeStamp:
         output: the quantized tensor it writes; None if its result stays float.
         activation: the fused activation, or None.
         depthwise: a convolution with one input channel per group.
+        channel_multiplier: output channels per group of a depthwise convolution; None elsewhere, or if nobody looked.
         reduce_range: its input activations are kept in a reduced range.
         requires_full_range: its input uses more than 7 bits and no proof says that this is safe, so it is right
             only where products are summed in int32: on a CPU with VNNI, or by qnnpack.
@@ -155,6 +156,7 @@ class NodeStamp:
     output: TensorStamp | None = None
     activation: str | None = None
     depthwise: bool = False
+    channel_multiplier: int | None = None
     reduce_range: bool = False
     requires_full_range: bool = False
     saturation: SaturationStamp | None = None

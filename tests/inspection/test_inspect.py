@@ -1,9 +1,9 @@
 import dataclasses
-from types import SimpleNamespace
 
 import pytest
 
 from qtool.backends import registry
+from qtool.backends.host import host_facts
 from qtool.backends.record import Support
 from qtool.errors import FileFormatError, UsageError
 from qtool.inspection.codes import Severity
@@ -92,6 +92,15 @@ def test_depthwise_on_fbgemm_saturates_even_with_vnni():
     assert inspect_file(data).findings[0].message.startswith("input codes 0..255, and fbgemm's depthwise conv2d kernel")
 
 
+@pytest.mark.parametrize("multiplier", [4, None])
+def test_depthwise_with_several_channels_a_group_counts_as_the_worse_kernel(multiplier):
+    plan = sample_plan(backend="onednn", isa=Isa.VNNI, reduced=NOTHING)
+    nodes = tuple(dataclasses.replace(node, channel_multiplier=multiplier) for node in plan.nodes)
+    plan = dataclasses.replace(plan, nodes=nodes)
+    data = file_bytes(sample_stamp(plan, safe=frozenset({"stem", "head"})), plan)
+    assert [node for code, node in found(data, isa="no-vnni") if code == "QT303"] == ["depth"]
+
+
 def test_a_range_left_full_on_purpose_is_a_finding_on_its_own_target():
     assert found(sample_file(reduced=NOTHING)) == [("QT303", "stem"), ("QT303", "depth"), ("QT303", "head")]
 
@@ -141,13 +150,31 @@ def test_an_op_the_backend_does_not_have(monkeypatch):
     assert found(sample_file(backend="qnnpack", reduced=NOTHING)) == [("QT302", "head")]
 
 
-@pytest.mark.parametrize(("has_vnni", "codes"), [(True, []), (None, []), (False, [("QT308", "stem")])])
-def test_this_machine_is_warned_of(has_vnni, codes):
-    host = SimpleNamespace(has_vnni=has_vnni)
-    report = inspect_file(vnni_file(safe=["head"]), host=host)
+def host(tmp_path, flags, **environment):
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"flags\t\t: {flags}\n")
+    return host_facts(cpuinfo=cpuinfo, environment=environment, architecture="x86_64")
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "codes"),
+    [
+        ("avx2 avx_vnni", {}, []),
+        ("avx2", {}, [("QT308", "stem")]),
+        ("avx2 avx_vnni", {"ONEDNN_MAX_CPU_ISA": "AVX2"}, [("QT308", "stem")]),
+    ],
+)
+def test_this_machine_is_warned_of(flags, environment, codes, tmp_path):
+    machine = host(tmp_path, flags, **environment)
+    report = inspect_file(vnni_file(safe=["head"]), host=machine)
     assert [(finding.code, finding.node) for finding in report.findings] == codes
     assert report.outcome is Outcome.OK
-    assert found(vnni_file(safe=["head"]), isa="no-vnni", host=host) == [("QT303", "stem"), ("QT304", "head")]
+    assert found(vnni_file(safe=["head"]), isa="no-vnni", host=machine) == [("QT303", "stem"), ("QT304", "head")]
+
+
+def test_a_machine_that_is_not_known_is_not_warned_of(tmp_path):
+    machine = host_facts(cpuinfo=tmp_path / "none", environment={}, architecture="x86_64")
+    assert found(vnni_file(safe=["head"]), host=machine) == []
 
 
 def test_a_backend_that_the_stamp_alone_knows():

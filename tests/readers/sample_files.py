@@ -73,7 +73,7 @@ def sample_plan(
     shared = weight(granularity)
     nodes = (
         conv("stem", "x", weight=shared, activation="relu6", batch_norm=True, reduce_range="stem" in reduced),
-        conv("depth", "stem", weight=shared, depthwise=True, reduce_range="depth" in reduced),
+        conv("depth", "stem", weight=shared, depthwise=True, channel_multiplier=1, reduce_range="depth" in reduced),
         NodePlan(
             name="act",
             op=None,

@@ -18,7 +18,10 @@ def plan_for(name: str, isa: Isa):
 
     def spec(edge: str):
         node = readers.get(edge)
-        consumers = [Consumer(node=node.name, op=node.op, depthwise=node.depthwise)] if node else []
+        consumers = []
+        if node:
+            kernel = {"depthwise": node.depthwise, "channel_multiplier": node.channel_multiplier}
+            consumers = [Consumer(node=node.name, op=node.op, **kernel)]
         found = activation_spec(backend(name), isa, consumers, observer="minmax")
         return dataclasses.replace(found, why="", source="")
 

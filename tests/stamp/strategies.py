@@ -86,6 +86,7 @@ node_stamps = st.builds(
     output=st.none() | tensor_stamps(),
     activation=st.none() | texts,
     depthwise=st.booleans(),
+    channel_multiplier=st.none() | st.integers(1, 8),
     reduce_range=st.booleans(),
     requires_full_range=st.booleans(),
     saturation=st.none() | saturation_stamps,
@@ -126,6 +127,7 @@ def plans(draw):
         weight=st.none() | specs(),
         activation=st.none() | texts,
         depthwise=st.booleans(),
+        channel_multiplier=st.none() | st.integers(1, 8),
         batch_norm=st.booleans(),
         reduce_range=st.booleans(),
     )
