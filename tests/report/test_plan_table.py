@@ -8,7 +8,6 @@ from qtool.backends.registry import backend, backend_names
 from qtool.report.plan_table import render_plan
 from qtool.types import Isa, Op
 from tests.readers.sample_files import sample_plan
-from tests.report.golden import check_golden
 
 
 def plan_for(name: str, isa: Isa):
@@ -41,12 +40,12 @@ def plan_for(name: str, isa: Isa):
 
 @pytest.mark.parametrize("name", backend_names())
 @pytest.mark.parametrize("isa", [Isa.ANY, Isa.VNNI])
-def test_case_08_the_table_shows_the_range_each_backend_gets(name, isa, request):
-    check_golden(f"plan_{name}_{isa.value}.txt", render_plan(plan_for(name, isa)), request)
+def test_case_08_the_table_shows_the_range_each_backend_gets(name, isa, golden):
+    golden(f"plan_{name}_{isa.value}.txt", render_plan(plan_for(name, isa)))
 
 
-def test_the_plan_on_a_narrow_terminal(request):
-    check_golden("plan_narrow.txt", render_plan(sample_plan(), width=60), request)
+def test_the_plan_on_a_narrow_terminal(golden):
+    golden("plan_narrow.txt", render_plan(sample_plan(), width=60))
 
 
 @pytest.mark.parametrize("width", [1, 50, 80, 120, 200])

@@ -9,7 +9,6 @@ from qtool.report.text import render_text
 from qtool.stamp.schema import STAMP_ENTRY
 from qtool.types import Isa, Stage
 from tests.readers.sample_files import file_bytes, sample_file, sample_plan, sample_stamp, zip_bytes
-from tests.report.golden import check_golden
 
 NOTHING = frozenset()
 REPORTS = {
@@ -29,15 +28,15 @@ ESCAPE = "\x1b"
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_the_report_as_text(name, request):
+def test_the_report_as_text(name, golden):
     # The version changes with each release, and the size of the file with it.
     text = re.sub(r"by qtool \S+", "by qtool VERSION", render_text(REPORTS[name], width=170))
-    check_golden(f"{name}.txt", re.sub(r"(file +\w+, ).*", r"\1SIZE", text), request)
+    golden(f"{name}.txt", re.sub(r"(file +\w+, ).*", r"\1SIZE", text))
 
 
-def test_the_verbose_report_on_a_narrow_terminal(request):
+def test_the_verbose_report_on_a_narrow_terminal(golden):
     text = re.sub(r"by qtool \S+", "by qtool VERSION", render_text(REPORTS["other_backend"], verbose=True, width=60))
-    check_golden("verbose_narrow.txt", re.sub(r"(file +\w+, ).*", r"\1SIZE", text), request)
+    golden("verbose_narrow.txt", re.sub(r"(file +\w+, ).*", r"\1SIZE", text))
 
 
 @pytest.mark.parametrize("name", REPORTS)
