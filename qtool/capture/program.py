@@ -37,8 +37,16 @@ class FloatProgram:
         The same program gives the same graph with the same node names, also after saving and loading, so a plan
         can refer to nodes by name.
         """
-        unlifted = self.exported.module(check_guards=False)
-        return functional_graph(unlifted, [stamp.name for stamp in self.inputs])
+        return functional_graph(plain_module(self.exported), [stamp.name for stamp in self.inputs])
+
+
+def plain_module(exported: ExportedProgram) -> GraphModule:
+    """Return a program as an ordinary module: its graph and tensors, without torch.export's own checks of inputs.
+
+    What `ExportedProgram.module()` gives refuses train() and eval() and cannot be copied.
+    """
+    module = exported.module(check_guards=False)
+    return torch.fx.GraphModule(module, module.graph)
 
 
 def strip_origins(exported: ExportedProgram) -> ExportedProgram:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from qtool.capture.export import dynamic_shapes
-from qtool.capture.program import strip_origins
+from qtool.capture.program import plain_module, strip_origins
 from qtool.errors import ModelError
 from qtool.passes.to_reference import NODE_STAMP, to_reference
 from qtool.runtime.inputs import check_inputs
@@ -40,7 +40,7 @@ class ConvertedModel(nn.Module):
         self.plan = plan
         self.stamp = stamp
         self.origin = origin
-        self.body = exported.module(check_guards=False)
+        self.body = plain_module(exported)
 
     def forward(self, *inputs: Any) -> Any:  # noqa: ANN401 - whatever the model takes and returns
         """Return what the model returns, computed by the reference program."""

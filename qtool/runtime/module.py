@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import nn
 
+from qtool.capture.program import plain_module
 from qtool.errors import ModelError
 from qtool.lowering.lower import lower
 from qtool.runtime.engine_choice import choose_engine
@@ -32,8 +33,7 @@ class RuntimeModel(nn.Module):
         self.engine = choose_engine(converted.stamp, engine)
         self.plan: Plan = converted.plan
         self.stamp: Stamp = converted.stamp
-        module = converted.exported.module(check_guards=False)
-        self.body = lower(module, self.engine)
+        self.body = lower(plain_module(converted.exported), self.engine)
         self.eval()
 
     @torch.no_grad()

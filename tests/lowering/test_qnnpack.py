@@ -1,0 +1,5 @@
+from tests.lowering.engine_template import EngineTemplate
+
+
+class TestQnnpack(EngineTemplate):
+    backend = "qnnpack"
