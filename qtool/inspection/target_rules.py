@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from qtool.backends import registry
 from qtool.backends.ranges import CPU_WORDS, would_saturate
 from qtool.backends.record import Support
 from qtool.inspection import codes
@@ -116,6 +117,14 @@ def host_without_vnni(node: NodeStamp, question: Question) -> Iterator[Finding]:
         yield codes.HOST_WITHOUT_VNNI.finding(
             f"{question.backend.name} has no VNNI on this machine, and the node can saturate here", node=node.name
         )
+
+
+def depends_on_cpu(node: NodeStamp) -> bool:
+    """Return whether some CPU clips the node's full-range codes, on the backend it was made for or an unknown one."""
+    if not node.multiplies_codes or node.backend not in registry.backend_names():
+        return node.multiplies_codes
+    own = Question(backend=registry.backend(node.backend), isa=Isa.ANY, is_own=True)
+    return _clips(node, own)
 
 
 def _clips(node: NodeStamp, question: Question) -> bool:

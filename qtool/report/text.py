@@ -10,6 +10,7 @@ from rich.text import Text
 
 from qtool.inspection.codes import CODES, Severity
 from qtool.inspection.findings import Content, Outcome
+from qtool.inspection.target_rules import depends_on_cpu
 from qtool.report.console import render
 from qtool.report.node_table import NodeCells, TensorCells, node_table
 from qtool.report.untrusted import printable, shortened
@@ -177,15 +178,15 @@ def _node_cells(node: NodeStamp) -> NodeCells:
 
 
 def _saturation_words(node: NodeStamp) -> str:
-    """Return what is known of int16 pair sums; nothing where the op has none."""
-    if not node.multiplies_codes:
+    """Return what is known of int16 pair sums; nothing where the node's kernels have none."""
+    if not depends_on_cpu(node):
         return ""
     if node.saturation is None:
-        return "requires full range, not proved" if node.requires_full_range else ""
+        return "full range, not proved before convert" if node.requires_full_range else ""
     worst = f"worst pair sum {node.saturation.worst_pair_sum}"
     if node.is_proved_safe:
         return f"proved safe, {worst}"
-    return f"requires full range: {node.saturation.num_channels} channels can saturate, {worst}"
+    return f"{node.saturation.num_channels} channels can leave int16, {worst}"
 
 
 def _tensor_cells(role: str, tensor: TensorStamp) -> TensorCells:

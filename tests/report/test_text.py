@@ -24,6 +24,7 @@ REPORTS = {
     ),
     "unsafe": inspect_file(file_bytes(None, None, changes={"data/sample_inputs/model.pt": b"PK"})),
 }
+REPORTS["full_range"] = inspect_file(sample_file(backend="qnnpack", reduced=NOTHING))
 ESCAPE = "\x1b"
 
 
@@ -100,6 +101,22 @@ def many_nodes(count: int):
     nodes = tuple(dataclasses.replace(stem, name=f"layer.{index}") for index in range(count))
     plan = dataclasses.replace(plan, nodes=nodes)
     return inspect_file(file_bytes(sample_stamp(plan, stage=Stage.PREPARED), plan), backend="fbgemm")
+
+
+@pytest.mark.parametrize(
+    ("backend", "stage", "words"),
+    [
+        ("onednn", Stage.CONVERTED, "4 channels can leave int16, worst pair sum 51000"),
+        ("onednn", Stage.PREPARED, "full range, not proved before convert"),
+        ("qnnpack", Stage.CONVERTED, "channels can leave"),
+        ("unheard_of", Stage.CONVERTED, "4 channels can leave int16, worst pair sum 51000"),
+    ],
+)
+def test_each_node_says_what_is_proved_of_it_where_that_matters(backend, stage, words):
+    plan = sample_plan(backend=backend, isa=Isa.VNNI, reduced=NOTHING)
+    text = render_text(inspect_file(file_bytes(sample_stamp(plan, stage=stage), plan)), verbose=True, width=400)
+    assert (words in text) == (backend != "qnnpack")
+    assert ("pair sum" in text) == (backend != "qnnpack" and stage is Stage.CONVERTED)
 
 
 def test_long_lists_are_cut_and_say_so_and_verbose_lists_all():
