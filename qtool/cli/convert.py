@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qtool.backends.registry import backend as find_backend
+from qtool.cli.engine import require_engine
 from qtool.cli.messages import say
 from qtool.cli.options import backend_option, file_argument, json_option, output_option, traceback_option
 from qtool.cli.streams import STREAM, check_output, claimed_stdout, read_input, write_output
@@ -94,10 +95,7 @@ def command(file: str, output: str, backend: str | None, allow_uncalibrated: boo
 
 
 def _convert(source: Path | bytes, target: Backend, *, allow_uncalibrated: bool, verify: bool) -> _Converted:
-    from qtool.lowering.engine_switch import check_engine
-
-    if target.engine is not None:
-        check_engine(target.engine)
+    require_engine(target.engine, option="--backend")
     from qtool.runtime.prepared import PreparedModel
     from qtool.workflows.convert import convert
     from qtool.workflows.load import read

@@ -12,6 +12,7 @@ import click
 from qtool.backends.registry import BACKENDS
 from qtool.backends.registry import backend as find_backend
 from qtool.cli.config_file import read_config
+from qtool.cli.engine import require_engine
 from qtool.cli.messages import say
 from qtool.cli.options import file_argument, json_option, seed_option, traceback_option
 from qtool.cli.progress import progress
@@ -136,11 +137,7 @@ def _evaluate(
 ) -> tuple[Evaluation, str | None]:
     """Return the evaluation, and the engine it was made on."""
     if stamp.stage is Stage.CONVERTED:
-        from qtool.lowering.engine_switch import check_engine
-
-        wanted = engine or find_backend(stamp.backends[0]).engine
-        if wanted is not None:
-            check_engine(wanted)
+        require_engine(engine or find_backend(stamp.backends[0]).engine, option="--engine")
     from qtool.workflows.evaluate import evaluate_from_config
     from qtool.workflows.load import load
     from qtool.workflows.seed import seed_everything

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import click
 
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+from qtool.report.untrusted import printable
 
 
 def say(text: str) -> None:
-    """Write a message to stderr; control characters, which file and layer names may carry, are shown escaped."""
+    """Write a message to stderr; what file and layer names may carry into a terminal is shown escaped."""
     click.echo(harmless(text), err=True)
 
 
 def harmless(text: str) -> str:
-    r"""Return the text with terminal control characters escaped.
+    r"""Return text of several lines with everything but printable characters escaped.
 
     Example:
-        >>> harmless("layer\x1b[2J")
-        'layer\\x1b[2J'
+        >>> harmless("layer\x1b[2J\nnext")
+        'layer\\x1b[2J\nnext'
     """
-    return text.translate(_CONTROLS)
+    return "\n".join(printable(line) for line in text.expandtabs().split("\n"))

@@ -131,23 +131,22 @@ def claimed_stdout() -> Iterator[Stdout]:
         raise UsageError(msg)
     python_stdout = sys.stdout
     python_stdout.flush()
-    descriptor = _own_copy(python_stdout)
-    if descriptor is not None:
-        os.dup2(2, 1)
+    is_process_stdout = _descriptor_of(python_stdout) == 1
+    real = os.dup(1)
+    os.dup2(2, 1)
     sys.stdout = sys.stderr
     try:
         yield Stdout(
-            descriptor=descriptor,
-            stream=None if descriptor is not None else getattr(python_stdout, "buffer", None),
+            descriptor=real if is_process_stdout else None,
+            stream=None if is_process_stdout else python_stdout.buffer,
             encoding=python_stdout.encoding or "utf-8",
             is_terminal=python_stdout.isatty(),
         )
     finally:
         sys.stdout = python_stdout
-        if descriptor is not None:
-            python_stdout.flush()  # to stderr: somebody may have kept the old sys.stdout and written to it
-            os.dup2(descriptor, 1)
-            os.close(descriptor)
+        python_stdout.flush()  # to stderr: somebody may have kept the old sys.stdout and written to it
+        os.dup2(real, 1)
+        os.close(real)
 
 
 def open_missing_descriptors() -> None:
@@ -214,11 +213,6 @@ def _names_beside(path: Path) -> list[str]:
     with suppress(OSError):
         return [entry.name for entry in path.parent.iterdir() if entry.is_file()]
     return []
-
-
-def _own_copy(stream: object) -> int | None:
-    """Copy file descriptor 1 if `stream` is behind it, else None."""
-    return os.dup(1) if _descriptor_of(stream) == 1 else None
 
 
 def _descriptor_of(stream: object) -> int | None:

@@ -7,7 +7,7 @@ import zipfile
 import pytest
 
 from qtool.cli.main import run
-from qtool.workflows import convert
+from qtool.workflows import verify
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_convert_verify(qtool, files, tmp_path):
 
 
 def test_convert_verify_writes_nothing_that_is_wrong(qtool, files, tmp_path, monkeypatch):
-    monkeypatch.setattr(convert, "verify", lambda *_: {"0": 1, "4": 2})
+    monkeypatch.setattr(verify, "verify", lambda *_, **__: {"0": 1, "4": 2})
     status, out, err = qtool("convert", files / "prepared.pt2", "-o", tmp_path / "x.pt2", "--verify", "--json")
     assert status == 1
     facts = json.loads(out)

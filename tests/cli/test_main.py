@@ -136,5 +136,5 @@ def test_completion_of_a_command_name():
 
 
 def test_harmless_keeps_readable_text():
-    assert harmless("Größe\tx │\n") == "Größe\tx │\n"
-    assert harmless("\r\x00\x7f") == "\\x0d\\x00\\x7f"
+    assert harmless("Größe │\n  ok\n") == "Größe │\n  ok\n"
+    assert harmless("\r\x00\x7f") == "\\r\\x00\\x7f"

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import zipfile
 
 import pytest
 import torch
@@ -144,7 +145,9 @@ def test_a_converted_file_cannot_be_converted_again(fails, files, output):
 
 def test_a_damaged_model(fails, files, tmp_path, output):
     data = bytearray((files / "prepared.pt2").read_bytes())
-    data[len(data) // 2] ^= 0xFF
+    with zipfile.ZipFile(files / "prepared.pt2") as archive:
+        largest = max(archive.infolist(), key=lambda entry: entry.file_size)
+        data[data.index(archive.read(largest)) + 5] ^= 1
     (tmp_path / "x.pt2").write_bytes(data)
     status, message = fails("convert", tmp_path / "x.pt2", "-o", output)
     assert status == 3
