@@ -72,25 +72,29 @@ def divergence(edges: Tensor, counts: Tensor, qparams: QParams, spec: Spec) -> T
         float64 `(M,)`, not negative.
     """
     scale, zero_point = (part.double().unsqueeze(1) for part in qparams)
-    centers = (edges[:-1] + edges[1:]) / 2.0
-    num_codes = spec.qmax - spec.qmin + 1
     counts = counts.double() * ~((edges[:-1] <= 0.0) & (edges[1:] > 0.0))
+    total = counts.sum().clamp(min=1.0)
 
-    steps = (centers / scale).round_().add_(zero_point - spec.qmin)
-    code = steps.clamp(0, num_codes - 1)
-    inside = code == steps
-    kept = counts * inside
-    reference = kept.clone()
-    ends = inside.double()
-    first, last = ends.argmax(1, keepdim=True), inside.shape[1] - 1 - ends.flip(1).argmax(1, keepdim=True)
-    reference.scatter_add_(1, first, (counts * (steps < 0)).sum(1, keepdim=True))
-    reference.scatter_add_(1, last, (counts * (steps >= num_codes)).sum(1, keepdim=True))
+    # The bins of a code are neighbours, so every sum over them is a difference of running sums.
+    centers = (edges[:-1] + edges[1:]) / 2.0
+    borders = torch.arange(spec.qmin, spec.qmax + 2, dtype=torch.float64, device=counts.device) - 0.5
+    bounds = torch.searchsorted(centers, (borders - zero_point) * scale)
+    running = _running_sum(counts)
+    mass = running[bounds].diff(dim=1)
+    share = mass / _running_sum((counts > 0.0).double())[bounds].diff(dim=1).clamp(min=1.0)
 
-    index, occupied = code.long(), (kept > 0).double()
-    per_code = kept.new_zeros((kept.shape[0], num_codes))
-    share = per_code.scatter_add(1, index, kept) / per_code.scatter_add(1, index, occupied).clamp(min=1.0)
-    candidate = (share.gather(1, index) * occupied).clamp_(min=SMOOTHING) * (reference > 0)
+    # Both sums are kept times the total: P log P and P log Q, first of the bins as they are.
+    p_log_p = _running_sum(torch.xlogy(counts, counts))[bounds].diff(dim=1).sum(1)
+    p_log_q = torch.xlogy(mass, share).sum(1)
+    kept = mass.sum(1)
+    piles = running[bounds[:, 0]], running[-1] - running[bounds[:, -1]]
+    outermost = bounds[:, 0].clamp(max=counts.numel() - 1), (bounds[:, -1] - 1).clamp(min=0)
+    for pile, own, share_there in zip(piles, counts[torch.stack(outermost)], (share[:, 0], share[:, -1]), strict=True):
+        p_log_p += torch.xlogy(own + pile, own + pile) - torch.xlogy(own, own)
+        p_log_q += torch.xlogy(pile, share_there.where(own > 0.0, SMOOTHING))
+        kept += SMOOTHING * ((pile > 0.0) & (own == 0.0))
+    return (p_log_p - p_log_q) / total + torch.log(kept.clamp(min=SMOOTHING) / total)
 
-    p = reference / reference.sum(1, keepdim=True).clamp(min=1.0)
-    q = candidate / candidate.sum(1, keepdim=True).clamp(min=SMOOTHING)
-    return (torch.xlogy(p, p) - torch.xlogy(p, q)).sum(1)
+
+def _running_sum(row: Tensor) -> Tensor:
+    return torch.cat([row.new_zeros(1), row.cumsum(0)])
