@@ -204,3 +204,17 @@ def test_integers_and_wrong_channel_counts_are_refused():
         fake_quantize(torch.arange(4), SCALE, ZERO_POINT, 0, 255)
     with pytest.raises(RangeError, match="3 scales for 4 channels"):
         fake_quantize(torch.zeros(4, 2), SCALE.expand(3), ZERO_POINT.expand(3), 0, 255, axis=0)
+
+
+@pytest.mark.slow
+def test_compiled_without_a_break_it_is_the_same():
+    def run(function, x):
+        x = (x * 30.0).requires_grad_()
+        y = function(x, SCALE, ZERO_POINT, 0, 255)
+        y.square().sum().backward()
+        return y.detach(), x.grad
+
+    compiled = torch.compile(fake_quantize, backend="aot_eager", fullgraph=True)
+    for x in (torch.randn(2, 3, 4, 4), torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last)):
+        for ours, expected in zip(run(compiled, x), run(fake_quantize, x), strict=True):
+            assert torch.equal(ours, expected)

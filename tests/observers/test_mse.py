@@ -27,15 +27,18 @@ every_data = pytest.mark.parametrize("x", DATA.values(), ids=DATA)
 every_spec = pytest.mark.parametrize("spec", [UINT8, REDUCED, SYMMETRIC], ids=["full", "reduced", "symmetric"])
 
 
-@every_data
+@pytest.mark.parametrize("name", DATA)
 @every_spec
-def test_the_estimate_is_the_real_error(x, spec):
+def test_the_estimate_is_the_real_error(name, spec):
+    x = DATA[name]
+    # The zeros of a relu and the peak of a heavy tail are spread over their bin.
+    tolerance = 0.1 if name in {"relu", "heavy tail"} else 0.004
     edges, counts = observe(MseObserver(), [x]).histogram()
     for share in (1.0, 0.7, 0.3):
         qparams = qparams_for(x.min().reshape(1) * share, x.max().reshape(1) * share, spec)
         estimate = expected_squared_error(edges, counts, qparams, spec).item()
-        # A relu's zeros are spread over their bin: the reason for the tolerance.
-        assert estimate == pytest.approx(squared_error(x, (qparams.scale[0], qparams.zero_point[0]), spec), rel=0.2)
+        real = squared_error(x, (qparams.scale[0], qparams.zero_point[0]), spec)
+        assert estimate == pytest.approx(real, rel=tolerance)
 
 
 @given(st.floats(0.5, 20.0), st.floats(0.5, 20.0))
