@@ -42,10 +42,12 @@ def call(arguments, *, input=None, **settings):
 
 def wait_for(process, text):
     """Read stderr until a line holds `text`."""
+    said = []
     for line in process.stderr:
-        if text in line.decode():
+        said.append(line.decode())
+        if text in said[-1]:
             return
-    message = f"{text!r} was never said"
+    message = f"{text!r} was never said, but {said}"
     raise AssertionError(message)
 
 
