@@ -1,5 +1,41 @@
-"""Takes a trained float PyTorch model to int8 for a named backend."""
+"""Takes a trained float PyTorch model to int8 for a named backend.
+
+    prepared = qtool.prepare(model, example_inputs, {"target": {"backend": "fbgemm"}})
+    qtool.calibrate(prepared, batches)
+    qtool.save(qtool.convert(prepared), "int8.pt2")
+    model = qtool.load("int8.pt2")
+    report = qtool.inspect("int8.pt2")
+
+Importing qtool imports no torch: each function brings what it needs when it is first named.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from qtool._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from qtool.workflows.calibrate import calibrate
+    from qtool.workflows.convert import convert
+    from qtool.workflows.inspect import inspect
+    from qtool.workflows.load import load
+    from qtool.workflows.prepare import prepare
+    from qtool.workflows.save import save
+
+__all__ = ["__version__", "calibrate", "convert", "inspect", "load", "prepare", "save"]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a function of the API
+    if name not in __all__:
+        msg = f"module 'qtool' has no attribute {name!r}"
+        raise AttributeError(msg)
+    from importlib import import_module
+
+    function = getattr(import_module(f"qtool.workflows.{name}"), name)
+    globals()[name] = function
+    return function
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -10,6 +10,7 @@ reads the new version. Names of nodes are derived from the ops again, so both sp
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +103,8 @@ def functional_graph(module: GraphModule, input_names: Sequence[str] = ()) -> Gr
     for node in module.graph.nodes:
         if node.op == "placeholder":
             is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
-            state.store(node, state.emit(node, name=next(names, None) if is_tensor else None))
+            name = next(names, None) if is_tensor else None
+            state.store(node, state.emit(node, name, name))
         elif node.op == "get_attr" and not node.users:
             continue  # counters of batch norms and the like: nothing reads them in eval mode
         elif _is_eval_dropout(node):
@@ -218,9 +220,8 @@ def _written_argument(node: Node) -> Node | None:
 
 def _viewed_argument(node: Node) -> Node | None:
     """Return the argument that the op's result shares its storage with."""
-    if node.target.__class__.__name__ == "builtin_function_or_method":  # operator.getitem on a list of views
-        source = node.args[0]
-        return source if isinstance(source, Node) else None
+    if node.target is operator.getitem and isinstance(node.args[0], Node):
+        return _viewed_argument(node.args[0])  # a piece of a list of views is a view of what was cut
     schema = getattr(node.target, "_schema", None)
     if schema is None or not schema.returns or schema.returns[0].alias_info is None:
         return None

@@ -35,6 +35,9 @@ RESHAPING = frozenset(
 )
 """Ops whose result holds the base's elements in the base's order."""
 
+SPLITS = frozenset({aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default})
+"""Ops that cut a tensor into a list of slices."""
+
 
 def write_through(graph: fx.Graph, view: Node, base: Node, value: Node) -> Node | None:
     """Append the base's new value to `graph`: `base` with the elements that `view` shows replaced by `value`.
@@ -86,8 +89,10 @@ def _permute(graph: fx.Graph, view: Node, base: Node, value: Node) -> Node:
 
 
 def _piece(graph: fx.Graph, view: Node, base: Node, value: Node) -> Node | None:
-    """A piece of a split: `getitem(split(base, ...), i)`; `base` here is the list's base."""
+    """A piece of what a split cut: `getitem(split(base, ...), i)`."""
     split: Any = view.args[0]
+    if split.target not in SPLITS:
+        return None
     index: Any = view.args[1]
     pieces = split.meta["val"]
     axis = _split_axis(split)
@@ -104,12 +109,6 @@ def _split_axis(split: Node) -> int:
     return int(split.args[2]) if len(split.args) > 2 else 0  # type: ignore[arg-type]
 
 
-def _whole_list(graph: fx.Graph, view: Node, base: Node, value: Node) -> Node:
-    """The list of pieces is no tensor: its new value is already that of the base."""
-    del graph, view, base
-    return value
-
-
 _RULES: dict[Any, Callable[[fx.Graph, Node, Node, Node], Node | None]] = {
     aten.slice.Tensor: _slice,
     aten.select.int: _select,
@@ -117,7 +116,4 @@ _RULES: dict[Any, Callable[[fx.Graph, Node, Node, Node], Node | None]] = {
     aten.t.default: _t,
     aten.permute.default: _permute,
     operator.getitem: _piece,
-    aten.split.Tensor: _whole_list,
-    aten.split_with_sizes.default: _whole_list,
-    aten.chunk.default: _whole_list,
 }

@@ -30,7 +30,7 @@ def node_names(graph: fx.Graph) -> dict[Node, str]:
     taken: Counter[str] = Counter()
     for node in graph.nodes:
         if node.op == "placeholder":
-            name = node.name
+            name = str(node.target)  # fx changes the node's own name where Python has it: `input` is `input_1`
         elif node.op == "call_function":
             name = _base_name(node, calls[_call(node)], named_ops[_call(node)])
         else:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Node
 
+from qtool.capture.view_inverse import SPLITS
 from qtool.types import Op
 
 if TYPE_CHECKING:
@@ -71,8 +72,6 @@ PATTERNS: dict[Any, Op] = {
         Op.LAYOUT,
     ),
 }
-
-SPLITS = frozenset({aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default})
 
 ACTIVATION_NAMES: dict[Any, str] = {
     aten.relu.default: "relu",

@@ -102,6 +102,14 @@ class PreparedModel(nn.Module):
         """Compute the float model from now on, and update the statistics at every call."""
         self.set_mode(Mode.OBSERVE)
 
+    def reset(self) -> None:
+        """Forget all that was observed; the model is as uncalibrated as when it was made."""
+        for point in self.activations.values():
+            point.observer.reset()
+        for weight in self.weights.values():
+            weight.is_calibrated = False
+        self.set_mode(Mode.FLOAT)
+
     def uncalibrated(self) -> tuple[str, ...]:
         """Return the names of the edges whose observers saw no data."""
         return tuple(name for name, point in self.activations.items() if not point.is_calibrated)
