@@ -115,12 +115,16 @@ def _decibels(value: float) -> str:
 
 def _tell_differences(stamp: Stamp, settings: Config) -> None:
     """Say where the config differs from the one the file was prepared with: it may be meant, it may be a mistake."""
-    source = settings.data.evaluate
-    preprocess = getattr(source, "preprocess", None)
+    preprocess = getattr(settings.data.evaluate, "preprocess", None)
     if preprocess is not None and stamp.preprocessing is not None:
-        given = preprocess.model_dump(mode="json")
-        if given != stamp.preprocessing:
-            say(f"note: the file was calibrated on pictures preprocessed by {stamp.preprocessing}, not by {given}")
+        given, calibrated = preprocess.model_dump(mode="json"), stamp.preprocessing
+        differing = [
+            f"{key} {given.get(key)} (calibrated with {calibrated.get(key)})"
+            for key in sorted({*given, *calibrated})
+            if given.get(key) != calibrated.get(key)
+        ]
+        if differing:
+            say(f"note: pictures are preprocessed in another way than for calibration: {', '.join(differing)}")
     if stamp.config_digest != settings.digest():
         say("note: the file was prepared with another config; it is measured against the float model of this one")
 

@@ -5,6 +5,7 @@ import sys
 import zipfile
 
 import pytest
+from PIL import Image
 
 from qtool.cli.main import run
 from qtool.workflows import verify
@@ -102,6 +103,14 @@ def test_convert_to_another_backend(qtool, files, tmp_path):
     assert json.loads(out)["backend"] == "qnnpack"
 
 
+@pytest.mark.parametrize("option", ["--backend=qnnpack", "--allow-uncalibrated"])
+def test_verify_compares_with_the_model_as_prepared(qtool, files, tmp_path, option):
+    status, _, err = qtool("convert", files / "prepared.pt2", "-o", tmp_path / "x.pt2", "--verify", option)
+    assert status == 2
+    assert "--verify compares with the model as it was prepared" in err
+    assert not (tmp_path / "x.pt2").exists()
+
+
 def test_case_19_convert_without_calibration(qtool, write_config, tmp_path):
     config = write_config({"data.calibrate": None})
     assert qtool("prepare", config, "-o", tmp_path / "prepared.pt2")[0] == 0
@@ -167,6 +176,23 @@ def test_evaluate_says_that_the_config_is_another(qtool, files, write_config):
     status, _, err = qtool("evaluate", files / "int8.pt2", "--config", other)
     assert status == 0
     assert "note: the file was prepared with another config" in err
+
+
+def test_evaluate_says_that_pictures_are_preprocessed_in_another_way(qtool, write_config, tmp_path):
+    (tmp_path / "photos").mkdir()
+    for label in range(4):
+        Image.new("RGB", (8, 8), (40 * label, 10, 99)).save(tmp_path / "photos" / f"cat_{label}.png")
+    photos = {"kind": "photos", "folder": "photos", "glob": "*.png", "label": "_([0-9])", "preprocess": {"mean": [0.5]}}
+    config = write_config({"data.calibrate": photos, "data.evaluate": photos})
+    assert qtool("prepare", config, "-o", tmp_path / "prepared.pt2")[0] == 0
+    status, _, err = qtool("evaluate", tmp_path / "prepared.pt2", "--config", config)
+    assert (status, "note:" in err) == (0, False)
+    photos["preprocess"] = {"mean": [0.25]}
+    config = write_config({"data.calibrate": photos, "data.evaluate": photos})
+    status, _, err = qtool("evaluate", tmp_path / "prepared.pt2", "--config", config)
+    assert status == 0
+    assert "note: pictures are preprocessed in another way than for calibration: " in err
+    assert "mean [0.25] (calibrated with [0.5])" in err
 
 
 def test_evaluate_needs_data(qtool, files, write_config):
