@@ -162,3 +162,10 @@ def test_what_cannot_be_quantized_is_refused():
         quantize(torch.zeros(2, 3), scale, zero_point, 0, 255, axis=2, dtype=torch.uint8)
     with pytest.raises(RangeError, match=r"0\.\.255 do not fit torch\.int8"):
         quantize(torch.zeros(3), scale[0], zero_point[0], 0, 255, dtype=torch.int8)
+
+
+def test_float64_is_rounded_by_all_its_bits():
+    x = torch.tensor([0.25 - 1e-10, 0.25 + 1e-10], dtype=torch.float64)
+    qparams = torch.tensor(0.125), torch.tensor(0, dtype=torch.int32)
+    assert quantize(x * 0.25, *qparams, 0, 255, dtype=torch.uint8).tolist() == [0, 1]  # just beside half a step
+    assert quantize((x * 0.25).float(), *qparams, 0, 255, dtype=torch.uint8).tolist() == [0, 0]
