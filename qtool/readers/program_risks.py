@@ -206,7 +206,7 @@ def _check_tree_spec(value: object) -> Iterator[Risk]:
 def _is_plain_container(part: dict[str, object]) -> bool:
     if part.get("type") is None:
         return part.get("context") is None
-    keys = json.loads(str(part["context"]))
+    keys = json.loads(str(part.get("context")))
     # An object in the context could name an enum of any module, which the loader would import.
     return part["type"] in _CONTAINERS and (
         keys is None or (isinstance(keys, list) and all(isinstance(key, str | int) for key in keys))

@@ -40,6 +40,7 @@ _CENTRAL_MAGIC, _LOCAL_MAGIC = 0x02014B50, 0x04034B50
 
 _ENCRYPTED, _SIZES_FOLLOW, _UTF8 = 0x0001, 0x0008, 0x0800
 _ALLOWED_FLAGS = _SIZES_FOLLOW | _UTF8 | 0x0006  # 0x0006: how hard the writer tried to compress
+_MAX_VERSION = 63  # of the format that is needed to read the entry, times ten
 _ZIP64_EXTRA, _UNICODE_PATH_EXTRA = 0x0001, 0x7075
 _FULL_16, _FULL_32 = 0xFFFF, 0xFFFFFFFF  # "see the zip64 field instead"
 
@@ -154,11 +155,11 @@ def _parse_table(table: bytes, directory: _Directory) -> list[Entry]:
 
 
 def _entry(fields: tuple[int, ...], raw_name: bytes, extra: bytes) -> Entry:
-    magic, _, _, flags, method, _, _, crc, packed, size, _, _, _, disk, _, _, offset = fields
+    magic, _, version, flags, method, _, _, crc, packed, size, _, _, _, disk, _, _, offset = fields
     if magic != _CENTRAL_MAGIC or disk:
         _refuse("the zip directory is damaged")
     name = _decode_name(raw_name, flags)
-    if flags & _ENCRYPTED or flags & ~_ALLOWED_FLAGS:
+    if flags & _ENCRYPTED or flags & ~_ALLOWED_FLAGS or version & 0xFF > _MAX_VERSION:
         _refuse(f"entry {name!r} is encrypted or uses zip features that are not read")
     if method not in (STORED, DEFLATED):
         _refuse(f"entry {name!r} is compressed by method {method}; stored (0) and deflate (8) are read")

@@ -208,6 +208,13 @@ def test_other_compressions_are_refused(method):
         read_archive(zip_bytes({"x": b"1"}, method=method))
 
 
+def test_a_newer_zip_format_is_refused():
+    data = bytearray(zip_bytes({"x": b"1"}))
+    data[data.index(b"PK\x01\x02") + 6] = 64
+    with pytest.raises(FileFormatError, match="features that are not read"):
+        read_archive(bytes(data))
+
+
 def test_an_encrypted_entry_is_refused():
     data = bytearray(zip_bytes({"x": b"1"}))
     data[data.index(b"PK\x01\x02") + 8] |= 1

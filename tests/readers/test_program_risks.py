@@ -179,6 +179,8 @@ def test_builtin_containers_are_plain(spec):
         container("builtins.dict", "not json"),
         container("mine.Type", "null"),
         container(None, "null"),
+        '[1, {"type": "builtins.tuple"}]',
+        '[1, {"type": []}]',
         "not json",
         5,
         "[" * 5000,
