@@ -1,4 +1,4 @@
-"""Commands that must answer at once never import torch: one process each, which looks at its own modules."""
+"""Commands that must answer at once never import torch: each in a process that looks at its own modules."""
 
 import json
 import sys
@@ -9,44 +9,63 @@ from qtool.cli.main import COMMANDS
 from tests.cli.process import call
 
 SCRIPT = """
-import sys
+import json, sys
 from qtool.cli.main import run
-status = run(sys.argv[1:])
+statuses = [run(arguments) for arguments in json.loads(sys.argv[1])]
 heavy = sorted({"torch", "torchvision", "sklearn", "onnx"} & set(sys.modules))
-sys.stderr.write(f"heavy={heavy}")
-sys.exit(status)
+sys.stderr.write(json.dumps({"statuses": statuses, "heavy": heavy}))
 """
 
 
+def statuses_and_heavy_modules(*command_lines):
+    """Run command lines one after the other in one new process."""
+    result = call([json.dumps(command_lines)], program=(sys.executable, "-c", SCRIPT))
+    assert result.returncode == 0
+    seen = json.loads(result.stderr.splitlines()[-1])
+    return seen["statuses"], seen["heavy"]
+
+
 @pytest.mark.parametrize(
-    ("arguments", "status"),
+    ("command_lines", "statuses"),
     [
-        (["--help"], 0),
-        (["--version"], 0),
-        (["prepare", "--help"], 0),
-        (["backends"], 0),
-        (["backends", "qnnpack", "--json"], 0),
-        (["inspect", "{files}/int8.pt2"], 0),
-        (["inspect", "{files}/int8.pt2", "-v", "--json"], 0),
-        (["inspect", "{files}/int8.pt2", "--backend", "qnnpack"], 1),
-        # What is wrong with the question is found before torch is asked for.
-        (["prepare", "{files}/missing.yaml", "-o", "-"], 2),
-        (["prepare", "{files}/model.yaml"], 2),
-        (["prepare", "{files}/model.yaml", "-o", "{files}/missing/x"], 2),
-        (["convert", "{files}/missing.pt2", "-o", "-"], 2),
-        (["convert", "{files}/prepared.pt2", "-o", "-", "--backend", "qnpack"], 2),
-        (["convert", "{files}/model.yaml", "-o", "-"], 3),
-        (["evaluate", "{files}/int8.pt2", "--config", "{files}/model.yaml", "--engine", "qnpack"], 2),
+        ([["--help"], ["--version"]], [0, 0]),
+        ([[name, "--help"] for name in COMMANDS], [0] * len(COMMANDS)),
+        ([["backends"], ["backends", "qnnpack"], ["backends", "--json"], ["backends", "qnpack"]], [0, 0, 0, 2]),
+        (
+            [
+                ["inspect", "{files}/int8.pt2"],
+                ["inspect", "{files}/prepared.pt2", "-v", "--json"],
+                ["inspect", "{files}/int8.pt2", "--backend", "qnnpack"],
+                ["inspect", "{files}/model.yaml"],
+            ],
+            [0, 0, 1, 3],
+        ),
+        (  # what is wrong with a question is said before torch is asked for
+            [
+                ["prepare", "{files}/missing.yaml", "-o", "-"],
+                ["prepare", "{files}/model.yaml"],
+                ["prepare", "{files}/model.yaml", "-o", "{files}/missing/x"],
+                ["convert", "{files}/missing.pt2", "-o", "-"],
+                ["convert", "{files}/prepared.pt2", "-o", "-", "--backend", "qnpack"],
+                ["convert", "{files}/int8.pt2", "-o", "-"],
+                ["convert", "{files}/model.yaml", "-o", "-"],
+                ["evaluate", "{files}/int8.pt2", "--config", "{files}/model.yaml", "--engine", "qnpack"],
+                ["evaluate", "{files}/model.yaml", "--config", "{files}/model.yaml"],
+            ],
+            [2, 2, 2, 2, 2, 2, 3, 2, 3],
+        ),
     ],
-    ids=lambda value: " ".join(value).replace("{files}/", "") if isinstance(value, list) else None,
+    ids=["program", "help of each command", "backends", "inspect", "wrong questions"],
 )
-def test_without_torch(files, arguments, status):
-    filled = [argument.format(files=files) for argument in arguments]
-    result = call(filled, program=(sys.executable, "-c", SCRIPT))
-    assert result.returncode == status
-    assert result.stderr.endswith("heavy=[]")
-    if "--json" in arguments:
-        json.loads(result.stdout)
+def test_without_torch(files, command_lines, statuses):
+    filled = [[word.format(files=files) for word in words] for words in command_lines]
+    assert statuses_and_heavy_modules(*filled) == (statuses, [])
+
+
+def test_the_check_above_can_fail():
+    script = SCRIPT.replace("import json, sys", "import json, sys; sys.modules['torch'] = sys")
+    result = call(["[]"], program=(sys.executable, "-c", script))
+    assert json.loads(result.stderr)["heavy"] == ["torch"]
 
 
 def test_help_is_quick_because_it_imports_no_command():
