@@ -1,5 +1,6 @@
 """The commands on a small model: what each prints, what it writes, and the status it ends with."""
 
+import io
 import json
 import sys
 import zipfile
@@ -55,6 +56,25 @@ def test_dry_run_as_json(qtool, write_config):
     status, out, _ = qtool("prepare", write_config(), "--dry-run", "--json")
     assert status == 0
     assert json.loads(out)["plan"]["backend"] == "fbgemm"
+
+
+def test_config_from_stdin(qtool, write_config, monkeypatch):
+    content = write_config().read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    status, out, _ = qtool("prepare", "-", "--dry-run", "--json")
+    assert status == 0
+    assert json.loads(out)["plan"]["backend"] == "fbgemm"
+    wrong = content.replace(b"fbgemm", b"fbgem")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(wrong)))
+    status, _, err = qtool("prepare", "-", "--dry-run")
+    assert status == 2
+    assert err.startswith("stdin:")
+
+
+def test_one_stdin_is_not_two_files(qtool):
+    status, _, err = qtool("evaluate", "-", "--config", "-")
+    assert status == 2
+    assert "FILE and --config cannot both be standard input" in err
 
 
 def test_dry_run_and_output_contradict(qtool, write_config, tmp_path):
