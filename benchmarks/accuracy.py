@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch.ao.quantization import get_default_qconfig_mapping
+from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
 
 import qtool
 from qtool.backends.host import host_facts
@@ -59,6 +61,7 @@ class Row:
 
     @property
     def is_met(self) -> bool:
+        """Whether the row reaches what it must."""
         return self.must_db is None or (self.sqnr_db >= self.must_db and self.agreement >= 0.95)
 
 
@@ -113,7 +116,14 @@ def may_run(backend: str, isa: Isa) -> bool:
 
 
 def ours(
-    model: nn.Module, photos: Photos, draws: list, name: str, backend: str, isa: Isa, granularity: str, must: float | None
+    model: nn.Module,
+    photos: Photos,
+    draws: list,
+    name: str,
+    backend: str,
+    isa: Isa,
+    granularity: str,
+    must: float | None,
 ) -> Row:
     config = {
         "target": {"backend": backend, "isa": isa.value},
@@ -130,9 +140,6 @@ def ours(
 
 
 def torchs(model: nn.Module, photos: Photos, draws: list, engine: str) -> Row:
-    from torch.ao.quantization import get_default_qconfig_mapping
-    from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
-
     def quantize(chosen: list[int]) -> Callable[[Tensor], Tensor]:
         torch.backends.quantized.engine = engine
         prepared = prepare_fx(model, get_default_qconfig_mapping(engine), (photos.images[:2],))
@@ -142,9 +149,7 @@ def torchs(model: nn.Module, photos: Photos, draws: list, engine: str) -> Row:
     return measure(f"torch.ao {engine}, its defaults", photos, draws, quantize, None)
 
 
-def measure(
-    name: str, photos: Photos, draws: list, quantize: Callable[[list[int]], Any], must: float | None
-) -> Row:
+def measure(name: str, photos: Photos, draws: list, quantize: Callable[[list[int]], Any], must: float | None) -> Row:
     """Return the means over all draws; `quantize` gets the photos to calibrate on and gives the int8 model."""
     print(f"{name} ...", file=sys.stderr, flush=True)
     sqnrs, agreements, accuracies = [], [], []

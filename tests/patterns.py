@@ -96,9 +96,7 @@ PATTERNS: dict[str, Pattern] = {
     "linear_three_dims": Pattern(lambda: nn.Linear(24, 10), (4, 7, 24)),
     "add": Pattern(lambda: Lambda(lambda m, x: m.a(x) + m.b(x), a=conv(), b=conv()), IMAGE),
     "add_relu": Pattern(lambda: Lambda(lambda m, x: F.relu(m.a(x) + x), a=conv(4, 4, padding=1)), IMAGE),
-    "add_relu_inplace": Pattern(
-        lambda: Lambda(lambda m, x: F.relu_(m.a(x).add_(m.b(x))), a=conv(), b=conv()), IMAGE
-    ),
+    "add_relu_inplace": Pattern(lambda: Lambda(lambda m, x: F.relu_(m.a(x).add_(m.b(x))), a=conv(), b=conv()), IMAGE),
     "mul": Pattern(lambda: Lambda(lambda m, x: m.a(x) * m.b(x), a=conv(), b=conv()), IMAGE),
     "mul_relu": Pattern(lambda: Lambda(lambda m, x: F.relu(m.a(x) * m.b(x)), a=conv(), b=conv()), IMAGE),
     "mul_broadcast": Pattern(
@@ -117,16 +115,18 @@ PATTERNS: dict[str, Pattern] = {
     "view": Pattern(
         lambda: Lambda(lambda m, x: m.b(m.a(x).view(x.size(0), -1)), a=conv(4, 2), b=nn.Linear(200, 5)), IMAGE
     ),
-    "permute": Pattern(lambda: Lambda(lambda m, x: m.b(m.a(x).permute(0, 2, 3, 1)), a=conv(), b=nn.Linear(8, 5)), IMAGE),
-    "transpose": Pattern(lambda: Lambda(lambda m, x: m.b(m.a(x).transpose(1, 2)), a=nn.Linear(24, 6), b=nn.Linear(7, 5)), (4, 7, 24)),
+    "permute": Pattern(
+        lambda: Lambda(lambda m, x: m.b(m.a(x).permute(0, 2, 3, 1)), a=conv(), b=nn.Linear(8, 5)), IMAGE
+    ),
+    "transpose": Pattern(
+        lambda: Lambda(lambda m, x: m.b(m.a(x).transpose(1, 2)), a=nn.Linear(24, 6), b=nn.Linear(7, 5)), (4, 7, 24)
+    ),
     "slice": Pattern(lambda: Lambda(lambda m, x: m.a(x)[:, :4] + m.a(x)[:, 4:], a=conv()), IMAGE),
     "split": Pattern(lambda: Lambda(lambda m, x: m.b(m.a(x).split([3, 5], 1)[1]), a=conv(), b=conv(5, 4)), IMAGE),
     "chunk": Pattern(lambda: Lambda(lambda m, x: torch.cat(m.a(x).chunk(2, 1)[::-1], 1), a=conv()), IMAGE),
     "dropout": Pattern(lambda: nn.Sequential(conv(), nn.Dropout(0.5), conv(8, 4)), IMAGE),
     "pad": Pattern(lambda: nn.Sequential(nn.ZeroPad2d((1, 2, 0, 1)), conv(), nn.ZeroPad2d(1), conv(8, 4)), IMAGE),
-    "relu_alone": Pattern(
-        lambda: Lambda(lambda m, x: F.relu(t := m.a(x)) + t, a=conv()), IMAGE
-    ),
+    "relu_alone": Pattern(lambda: Lambda(lambda m, x: F.relu(t := m.a(x)) + t, a=conv()), IMAGE),
     "called_twice": Pattern(lambda: Lambda(lambda m, x: m.a(m.a(x) * 50), a=conv(4, 4, padding=1)), IMAGE, islands=1),
     "tuple_output": Pattern(lambda: Lambda(lambda m, x: (m.a(x), {"b": m.b(x)}), a=conv(), b=conv()), IMAGE),
     "float_island": Pattern(lambda: nn.Sequential(conv(), nn.SiLU(), conv(8, 4)), IMAGE, islands=1),

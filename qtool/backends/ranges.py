@@ -1,8 +1,8 @@
 """Which integer codes a tensor may use: the only home of qmin, qmax and reduce_range.
 
-The rule in words. A kernel that adds two u8 x s8 products in int16 clips above 32767. With activation codes
+The rule in words. A kernel that adds two u8 x s8 products in int16 saturates above 32767. With activation codes
 0..255 two products reach 255 * 127 * 2 = 64770; with 0..127 they reach 127 * 127 * 2 = 32258, which fits. So an
-activation gives up its eighth bit where one of the int8 kernels that read it would clip on the CPU it is made for,
+activation gives up its eighth bit where one of the int8 kernels that read it would saturate on the CPU it is made for,
 and nowhere else. Nothing downstream takes a boolean `reduce_range` and works out a range from it again.
 """
 
@@ -77,7 +77,7 @@ def int_range(dtype: Dtype, name: RangeName) -> tuple[int, int]:
 def would_saturate(
     backend: Backend, isa: Isa, op: Op, *, depthwise: bool = False, channel_multiplier: int | None = None
 ) -> bool:
-    """Return whether the kernel of an op can clip full-range activations on that CPU.
+    """Return whether the kernel of an op can saturate with full-range activations on that CPU.
 
     `Isa.ANY` promises nothing, so it counts as a CPU without VNNI. A depthwise convolution with several output
     channels per group may run on the depthwise kernel or on the other one, so the worse of both counts; so it does
@@ -219,20 +219,20 @@ def _reduction(backend: Backend, isa: Isa, consumers: Sequence[Consumer]) -> tup
     always = next((reader for reader in readers if reader.reduce is Reduce.ALWAYS), None)
     if always:
         return True, f"asked for: always ({always.node})", _ASKED_FOR
-    clipping = [reader for reader in readers if _clips(backend, isa, reader)]
-    auto = next((reader for reader in clipping if reader.reduce is Reduce.AUTO), None)
+    saturating = [reader for reader in readers if _can_saturate(backend, isa, reader)]
+    auto = next((reader for reader in saturating if reader.reduce is Reduce.AUTO), None)
     if auto:
         why = f"{_kernel(backend, auto)} adds pairs in int16 on {CPU_WORDS[isa]} ({auto.node})"
         return True, why, backend.rule(auto.op).source
-    if clipping:
-        first = clipping[0]
+    if saturating:
+        first = saturating[0]
         why = f"asked for: never ({first.node}), but {_kernel(backend, first)} can saturate on {CPU_WORDS[isa]}"
         return False, why, _ASKED_FOR
     first = readers[0]
     return False, f"{_kernel(backend, first)} is exact on {CPU_WORDS[isa]}", backend.rule(first.op).source
 
 
-def _clips(backend: Backend, isa: Isa, reader: Consumer) -> bool:
+def _can_saturate(backend: Backend, isa: Isa, reader: Consumer) -> bool:
     return would_saturate(
         backend, isa, reader.op, depthwise=reader.depthwise, channel_multiplier=reader.channel_multiplier
     )

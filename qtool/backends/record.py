@@ -27,7 +27,7 @@ class Support(StrEnum):
 
 
 class Saturates(StrEnum):
-    """On which CPUs a kernel adds pairs of u8 x s8 products in int16, which clips full-range codes.
+    """On which CPUs a kernel adds pairs of u8 x s8 products in int16, which full-range codes saturate.
 
     255 * 127 * 2 = 64770 is above 32767; 127 * 127 * 2 = 32258 is not.
     """
@@ -57,7 +57,7 @@ class OpRule:
         support: what its int8 kernel computes.
         unless: with WRONG_UNLESS, the condition under which the kernel is right, in words; else empty.
         granularities: of the weight, best first; empty for ops without weight.
-        saturates: where the kernel's int16 sums clip.
+        saturates: where the kernel's int16 sums saturate.
         depthwise_saturates: the same for a convolution with more than one group and one input and one output channel
             in each, which has kernels of its own.
         fused_activations: activations computed with the op, without a quantized value in between.

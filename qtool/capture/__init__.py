@@ -1,0 +1,1 @@
+"""From model code and checkpoints to a float program."""

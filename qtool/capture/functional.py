@@ -10,6 +10,7 @@ reads the new version. Names of nodes are derived from the ops again, so both sp
 
 from __future__ import annotations
 
+import itertools
 import operator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -150,7 +151,7 @@ def _write(state: _Rebuild, node: Node) -> None:
     while chain[-1] in state.views:
         chain.append(state.views[chain[-1]].base)
     updated = [value]
-    for view, base in zip(chain, chain[1:], strict=False):
+    for view, base in itertools.pairwise(chain):
         updated.append(_updated_base(state, view, base, updated[-1]))
     state.version[root] = state.version.get(root, 0) + 1
     for old, new in zip(chain, updated, strict=True):
@@ -197,11 +198,11 @@ def _copied_value(state: _Rebuild, node: Node) -> Node:
 
 
 def _functional_overload(node: Node) -> Any:  # noqa: ANN401
-    name = node.target._schema.name.removeprefix("aten::")
+    target: Any = node.target
+    name = target._schema.name.removeprefix("aten::")
     if not name.endswith("_") or not hasattr(aten, name[:-1]):
         return None
-    packet = getattr(aten, name[:-1])
-    return getattr(packet, node.target._overloadname, None)
+    return getattr(getattr(aten, name[:-1]), target._overloadname, None)
 
 
 def _written_argument(node: Node) -> Node | None:
@@ -226,8 +227,9 @@ def _viewed_argument(node: Node) -> Node | None:
     if schema is None or not schema.returns or schema.returns[0].alias_info is None:
         return None
     for index, argument in enumerate(schema.arguments):
-        if argument.alias_info is not None and index < len(node.args) and isinstance(node.args[index], Node):
-            return node.args[index]
+        viewed = node.args[index] if index < len(node.args) else None
+        if argument.alias_info is not None and isinstance(viewed, Node):
+            return viewed
     return None
 
 

@@ -1,0 +1,1 @@
+"""From the reference program to modules that run on an engine."""

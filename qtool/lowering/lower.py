@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node, map_arg
 
+from qtool.capture.view_inverse import SPLITS
 from qtool.lowering.casts import Dequantize, Quantize, ToCodes, ToQuint8
 from qtool.lowering.grid import Grid
 from qtool.lowering.mac import Mac
@@ -24,7 +25,7 @@ from qtool.lowering.plain import plain_mac
 from qtool.passes import qdq_ops
 from qtool.passes.insert import tensor_of
 from qtool.passes.match import conv_geometry
-from qtool.passes.ops import PATTERNS, SPLITS, clamp_bounds
+from qtool.passes.ops import PATTERNS, clamp_bounds
 from qtool.types import MAC_OPS, Op
 
 if TYPE_CHECKING:
@@ -159,9 +160,8 @@ def _lower_on_codes(graph: fx.Graph, quantize: Node, node: Node, activation: Nod
 
 
 def _steps(node: Node) -> list[Node]:
-    if node.target is operator.getitem and node.args[0].target in SPLITS:  # type: ignore[union-attr]
-        return [node.args[0], node]  # type: ignore[list-item]
-    return [node]
+    source: Any = node.args[0]
+    return [source, node] if node.target is operator.getitem and source.target in SPLITS else [node]
 
 
 def _copied(graph: fx.Graph, steps: list[Node], grid: Grid) -> Node:
@@ -173,7 +173,7 @@ def _copied(graph: fx.Graph, steps: list[Node], grid: Grid) -> Node:
 
     for step in steps:
         args, kwargs = map_arg(step.args, on_codes), map_arg(step.kwargs, on_codes)
-        target = step.target
+        target: Any = step.target
         if target in (aten.pad.default, aten.constant_pad_nd.default):
             target, args, kwargs = aten.constant_pad_nd.default, (args[0], args[1], grid.zero_point), {}
         made[step] = graph.call_function(target, args, kwargs)

@@ -1,0 +1,1 @@
+"""The plan, and the edits of a graph that follow it."""

@@ -1,6 +1,6 @@
 """Annotate: lay backend rules and config over the graph. The result, a Plan, is data; nothing is edited here.
 
-    graph -> matches -> verdicts -> quantized edges, in groups that share a scale -> plan
+graph -> matches -> verdicts -> quantized edges, in groups that share a scale -> plan
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ def _node_plan(
         weight=_weight_spec(match, name, request) if is_mac and decision.is_int8 else None,
         activation=match.activation_name,
         depthwise=match.is_depthwise,
+        channel_multiplier=match.channel_multiplier,
         batch_norm=match.batch_norm is not None,
         reduce_range=is_mac and any(edge.spec.reduce_range for edge in inputs),
     )
@@ -97,6 +98,6 @@ def _weight_spec(match: Match, name: str, request: Request) -> Spec:
     assert match.op is not None
     asked = request.settings(name, match.op).granularity
     granularity = None if asked == "auto" else Granularity(asked)
-    observer = request.quantize.weights.observer
-    observer = DEFAULT_WEIGHT_OBSERVER if observer == "auto" else observer
+    chosen = request.quantize.weights.observer
+    observer = DEFAULT_WEIGHT_OBSERVER if chosen == "auto" else chosen
     return ranges.weight_spec(request.backend, match.op, granularity=granularity, axis=0, observer=observer)

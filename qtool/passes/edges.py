@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qtool.backends import ranges
+from qtool.capture.view_inverse import SPLITS
 from qtool.errors import UsageError
 from qtool.observers.registry import DEFAULT_ACTIVATION_OBSERVER
-from qtool.passes.ops import SHARING, SPLITS
+from qtool.passes.ops import SHARING
 from qtool.plan import EdgePlan
 
 if TYPE_CHECKING:
@@ -111,8 +112,15 @@ def _spec(members: list[_Edge], names: Mapping[Node, str], request: Request) -> 
     for match in (reader for edge in members for reader in edge.readers):
         assert match.op is not None
         name = names[match.node]
-        reduce = request.settings(name, match.op).reduce_range
-        consumers.append(ranges.Consumer(node=name, op=match.op, depthwise=match.is_depthwise, reduce=reduce))
+        consumers.append(
+            ranges.Consumer(
+                node=name,
+                op=match.op,
+                depthwise=match.is_depthwise,
+                channel_multiplier=match.channel_multiplier,
+                reduce=request.settings(name, match.op).reduce_range,
+            )
+        )
     return ranges.activation_spec(request.backend, request.isa, consumers, observer=_observer(members, request))
 
 

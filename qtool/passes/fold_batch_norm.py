@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def fold_batch_norm(  # noqa: PLR0913 - a batch norm has that many parts
+def fold_batch_norm(
     weight: Tensor,
     bias: Tensor | None,
     *,

@@ -1,7 +1,7 @@
 """Insert: from the float graph and its plan to the prepared graph, with a point at every quantized edge.
 
-    y = relu(batch_norm(conv(x, w)))       before
-    y = P(relu(conv(P(x), W())))           after: P is an ActivationPoint, W a WeightPoint with the batch norm folded
+y = relu(batch_norm(conv(x, w)))       before
+y = P(relu(conv(P(x), W())))           after: P is an ActivationPoint, W a WeightPoint with the batch norm folded
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Node
 
-from qtool.passes.ops import ACTIVATION_NAMES, classify, clamp_bounds, value, value_inputs
+from qtool.passes.ops import ACTIVATION_NAMES, clamp_bounds, classify, value, value_inputs
 from qtool.types import MAC_OPS, Op
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Match:
         if self.activation is None:
             return None
         bounds = clamp_bounds(self.activation)
-        known = {(0.0, None): "relu", (0.0, 6.0): "relu6"}
+        known: dict[tuple[float | None, float | None], str] = {(0.0, None): "relu", (0.0, 6.0): "relu6"}
         return known.get(bounds, ACTIVATION_NAMES[self.activation.target])
 
     @property
@@ -67,9 +67,16 @@ class Match:
         """A convolution with one input channel per group, and more than one group."""
         if self.op not in (Op.CONV1D, Op.CONV2D):
             return False
-        groups = conv_geometry(self.node).groups
         weight: Any = self.node.args[1]
-        return groups > 1 and value(weight).shape[1] == 1
+        return conv_geometry(self.node).groups > 1 and value(weight).shape[1] == 1
+
+    @property
+    def channel_multiplier(self) -> int | None:
+        """Output channels per group of a depthwise convolution; None for all else."""
+        if not self.is_depthwise:
+            return None
+        weight: Any = self.node.args[1]
+        return value(weight).shape[0] // conv_geometry(self.node).groups
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,7 +82,7 @@ ACTIVATION_NAMES: dict[Any, str] = {
 }
 
 SHARING = frozenset({Op.CAT, Op.MAX_POOL, Op.ACTIVATION, Op.LAYOUT})
-"""Patterns whose output has its inputs' scale and zero point: they move, choose or clamp values, never make new ones."""
+"""Patterns whose output has its inputs' scale and zero point: they move, choose or clamp values, and make no new ones."""
 
 
 def classify(node: Node) -> tuple[Op | None, str]:
@@ -150,11 +150,12 @@ def _mac_reason(node: Node) -> str:
 
 
 def _pair_reason(node: Node) -> str:
-    if not all(isinstance(argument, Node) for argument in node.args[:2]):
+    operands: list[Any] = list(node.args[:2])
+    if not all(isinstance(operand, Node) for operand in operands):
         return "one operand is a number"
-    if any(argument.op == "get_attr" for argument in node.args[:2]):
+    if any(operand.op == "get_attr" for operand in operands):
         return "one operand is a constant of the model"
-    if not all(_is_float(argument) for argument in node.args[:2]):
+    if not all(_is_float(operand) for operand in operands):
         return "its values are not float32"
     if _argument(node, 2, "alpha", 1) != 1:
         return "alpha is not 1"

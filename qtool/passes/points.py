@@ -35,7 +35,7 @@ class ActivationPoint(nn.Module):
     def __init__(self, edge: EdgePlan) -> None:
         super().__init__()
         self.edge = edge.name
-        self.mode = Mode.FLOAT
+        self.mode: Mode = Mode.FLOAT
         self.observer = make_observer(edge.spec.observer)
         self.fake_quantize = FakeQuantize(edge.spec)
 
@@ -70,7 +70,7 @@ class WeightPoint(nn.Module):
 
     def __init__(self, spec: Spec, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.mode = Mode.FLOAT
+        self.mode: Mode = Mode.FLOAT
         self.is_calibrated = False
         self.weight = nn.Parameter(weight.detach().clone(), requires_grad=False)
         self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), requires_grad=False)

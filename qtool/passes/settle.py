@@ -33,8 +33,8 @@ def settle(prepared: Prepared, plan: Plan) -> None:
         qparams = first.merged(others).qparams(members[0].spec)
         for point in points:
             point.fake_quantize.set_qparams(qparams)
-    for point, nodes in _weight_users(prepared, plan):
-        _settle_weight(prepared, point, nodes)
+    for weight, nodes in _weight_users(prepared, plan):
+        _settle_weight(prepared, weight, nodes)
 
 
 def _groups(plan: Plan) -> dict[str, list[EdgePlan]]:
@@ -59,7 +59,7 @@ def _settle_weight(prepared: Prepared, point: WeightPoint, nodes: list[NodePlan]
         return
     spec = nodes[0].weight
     assert spec is not None
-    observer = make_observer(spec.observer, axis=spec.axis)
+    observer = make_observer(spec.observer, axis=spec.axis, is_weight=True)
     observer.update(point.weight)
     scale, zero_point = observer.qparams(spec)
     if point.bias is not None:

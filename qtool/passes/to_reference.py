@@ -9,7 +9,6 @@ converted file holds: every engine and exporter starts from it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,8 @@ from qtool.passes.match import Match, match_patterns
 from qtool.types import MAC_OPS, Granularity, Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from qtool.numerics.qparams import QParams
     from qtool.plan import NodePlan, Plan
     from qtool.types import Spec
@@ -117,7 +118,7 @@ def _quantize_weight(
     return dequantized
 
 
-def _dequantize_weight(  # noqa: PLR0913
+def _dequantize_weight(
     graph: torch.fx.Graph, root: nn.Module, path: str, codes: Node, spec: Spec, qparams: QParams
 ) -> Node:
     dtype = qdq_ops.TORCH_DTYPES[spec.dtype]
@@ -140,9 +141,7 @@ def _tensor_node(graph: torch.fx.Graph, path: str) -> Node:
 # --- activations
 
 
-def _quantize_activations(
-    graph: torch.fx.Graph, plan: Plan, nodes: Mapping[str, Node], parameters: Parameters
-) -> None:
+def _quantize_activations(graph: torch.fx.Graph, plan: Plan, nodes: Mapping[str, Node], parameters: Parameters) -> None:
     int8_members = {member for node in plan.int8_nodes() for member in node.members}
     for edge in plan.edges:
         value = nodes[edge.value]

@@ -127,7 +127,7 @@ def _moved_into_multiplications(
     return wanted
 
 
-def _decide_between(  # noqa: PLR0913 - one decision looks at all of these
+def _decide_between(
     match: Match,
     name: str,
     request: Request,

@@ -1,0 +1,1 @@
+"""Prepared, converted and runnable models, and their files."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from qtool.plan import Plan
     from qtool.stamp.schema import Stamp
 
+
 class ConvertedModel(nn.Module):
     """The reference program as a module: int8 weights, explicit quantize and dequantize, float arithmetic between.
 
@@ -70,14 +71,17 @@ def example_inputs(program: FloatProgram) -> tuple[Any, ...]:
     """Return inputs of zeros in the sizes the program was captured with."""
     exported = program.exported
     names = set(exported.graph_signature.user_inputs)
-    leaves = [_zeros(node.meta["val"]) for node in exported.graph.nodes if node.op == "placeholder" and node.name in names]
+    leaves = [
+        _zeros(node.meta["val"]) for node in exported.graph.nodes if node.op == "placeholder" and node.name in names
+    ]
     arguments, _ = pytree.tree_unflatten(leaves, exported.call_spec.in_spec)
     return tuple(arguments)
 
 
 def _zeros(fake: Tensor) -> Tensor:
-    sizes = [size if isinstance(size, int) else size.node.hint for size in fake.shape]
-    return torch.zeros(sizes, dtype=fake.dtype)
+    sizes: list[Any] = list(fake.shape)
+    hints: list[int] = [int(size.node.hint) if isinstance(size, torch.SymInt) else int(size) for size in sizes]
+    return torch.zeros(hints, dtype=fake.dtype)
 
 
 def _stamp_nodes(exported: ExportedProgram, reference: GraphModule) -> None:

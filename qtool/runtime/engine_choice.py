@@ -11,7 +11,7 @@ from qtool.errors import MismatchError, UsageError
 from qtool.lowering.engine_switch import check_engine
 
 if TYPE_CHECKING:
-    from qtool.stamp.schema import NodeStamp, Stamp
+    from qtool.stamp.schema import Stamp
 
 
 def choose_engine(stamp: Stamp, engine: str | None) -> str:
@@ -40,7 +40,7 @@ def _check_saturation(stamp: Stamp, backend: str) -> None:
         for node in stamp.int8_nodes()
         if node.requires_full_range
         and node.op is not None
-        and would_saturate(record, isa, node.op, depthwise=node.depthwise)
+        and would_saturate(record, isa, node.op, depthwise=node.depthwise, channel_multiplier=node.channel_multiplier)
     ]
     if wrong:
         msg = (
@@ -58,8 +58,3 @@ def _few(names: list[str], limit: int = 5) -> str:
 
 def _made_for(stamp: Stamp) -> str:
     return f"{', '.join(stamp.backends)} with isa {stamp.isa}"
-
-
-def nodes_at_risk(stamp: Stamp) -> tuple[NodeStamp, ...]:
-    """Return the nodes that are right only where products are summed in int32."""
-    return tuple(node for node in stamp.int8_nodes() if node.requires_full_range)

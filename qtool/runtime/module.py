@@ -44,14 +44,16 @@ class RuntimeModel(nn.Module):
 
     def __deepcopy__(self, memo: object) -> NoReturn:
         """Refuse: packed weights belong to their engine."""
-        raise _packed("copied")
+        error = _refusal("copied")
+        raise error
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuse: packed weights belong to their engine."""
-        raise _packed("pickled")
+        error = _refusal("pickled")
+        raise error
 
 
-def _packed(verb: str) -> ModelError:
+def _refusal(verb: str) -> ModelError:
     return ModelError(
         f"a runtime model cannot be {verb}: its weights are packed for an engine. "
         f"Load the converted file once more, or keep what qtool.convert returned"

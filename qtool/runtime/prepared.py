@@ -86,7 +86,8 @@ class PreparedModel(nn.Module):
 
     def set_mode(self, mode: Mode) -> None:
         """Let every point observe, fake-quantize, or pass its input on."""
-        for point in (*self.activations.values(), *self.weights.values()):
+        points: list[ActivationPoint | WeightPoint] = [*self.activations.values(), *self.weights.values()]
+        for point in points:
             point.mode = mode
 
     def settle(self) -> None:
@@ -126,7 +127,7 @@ class PreparedModel(nn.Module):
             if point.is_calibrated
         }
         owners: dict[int, str] = {}
-        weights = {}
+        weights: dict[str, QuantizedWeight] = {}
         for name, point in self.weights.items():
             if point.is_calibrated:
                 owner = owners.setdefault(id(point), name)

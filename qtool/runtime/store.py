@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from qtool.capture.program import FloatProgram
@@ -24,6 +23,8 @@ from qtool.types import Stage
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    import numpy as np
 
     from qtool.passes.points import WeightPoint
 
@@ -49,8 +50,7 @@ def from_bytes(data: bytes, *, where: str | Path = "data") -> PreparedModel | Co
     Raises:
         FileFormatError: not a file of qtool's, damaged, changed, or one that loading would execute code of.
     """
-    del where
-    file = read_qtool_file(data)
+    file = read_qtool_file(data, where=str(where))
     stamp = check_loadable(file)
     if file.plan_json is None or file.config_json is None:
         msg = "the file has a stamp but no plan or config; write it again with qtool"

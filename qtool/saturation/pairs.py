@@ -1,6 +1,6 @@
 """Proof, from weight codes and activation range alone, that no int16 pair sum can saturate.
 
-Without VNNI, kernels add two products u8 x s8 in int16 (`vpmaddubsw`), which clips outside -32768..32767. Which two
+Without VNNI, kernels add two products u8 x s8 in int16 (`vpmaddubsw`), which saturates outside -32768..32767. Which two
 weights meet depends on how a kernel packs them, so any two of one output channel are taken to. Activations lie
 anywhere in the range of their codes, and kernels fill up with zeros, so 0 is always possible.
 

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 
 @torch.no_grad()
-def calibrate(
-    prepared: PreparedModel, batches: Iterable[Any], *, on_batch: Callable[[int], None] | None = None
-) -> int:
+def calibrate(prepared: PreparedModel, batches: Iterable[Any], *, on_batch: Callable[[int], None] | None = None) -> int:
     """Run batches through the float model, take their ranges, and fake-quantize from then on.
 
     Batches are streamed: only one is held at a time. Calling it again adds to what was seen before.

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 NOT_CALIBRATED = "not calibrated: its observers saw no data"
 
 
-def convert(
-    prepared: PreparedModel, backend: str | None = None, *, allow_uncalibrated: bool = False
-) -> ConvertedModel:
+def convert(prepared: PreparedModel, backend: str | None = None, *, allow_uncalibrated: bool = False) -> ConvertedModel:
     """Return the int8 reference program of a prepared model.
 
     Args:

@@ -185,7 +185,9 @@ def test_case_14_the_scale_is_one_and_the_same_from_calibration_to_file():
     prepared, x = prepared_model()
     seen = {}
     for name, point in prepared.activations.items():
-        point.register_forward_hook(lambda module, *_, name=name: seen.update({name: module.fake_quantize.scale.clone()}))
+        point.register_forward_hook(
+            lambda module, *_, name=name: seen.update({name: module.fake_quantize.scale.clone()})
+        )
     prepared(x)
     loaded = from_bytes(to_bytes(convert(prepared)))
     in_file = {
