@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qtool.backends.registry import backend as find_backend
-from qtool.cli.engine import require_engine
 from qtool.cli.messages import say
 from qtool.cli.options import backend_option, file_argument, json_option, output_option, traceback_option
 from qtool.cli.streams import STREAM, check_output, claimed_stdout, read_input, write_output
@@ -73,12 +72,6 @@ def command(file: str, output: str, backend: str | None, allow_uncalibrated: boo
         msg = f"{file!r} is {stamp.stage.value} already; convert takes what `qtool prepare` wrote"
         raise UsageError(msg)
     target = asked or find_backend(stamp.backends[0])
-    if verify and (target.name not in stamp.backends or allow_uncalibrated):
-        msg = (
-            "--verify compares with the model as it was prepared, so it goes with neither another --backend nor "
-            f"--allow-uncalibrated; prepare the model for {target.name} to verify it"
-        )
-        raise UsageError(msg)
     with claimed_stdout() as stdout:
         converted = _convert(source, target, allow_uncalibrated=allow_uncalibrated, verify=verify)
         _print_steps(converted, None if as_json or output == STREAM else stdout)
@@ -95,16 +88,20 @@ def command(file: str, output: str, backend: str | None, allow_uncalibrated: boo
 
 
 def _convert(source: Path | bytes, target: Backend, *, allow_uncalibrated: bool, verify: bool) -> _Converted:
-    require_engine(target.engine, option="--backend")
+    from qtool.lowering.engine_switch import check_engine
+
+    if target.engine is not None:
+        check_engine(target.engine, option="--backend")
     from qtool.runtime.prepared import PreparedModel
-    from qtool.workflows.convert import convert
+    from qtool.workflows.convert import convert, planned_for
     from qtool.workflows.load import read
     from qtool.workflows.save import save
     from qtool.workflows.verify import verify as verify_steps
 
     prepared = read(source)
     assert isinstance(prepared, PreparedModel)  # its stamp says so
-    converted = convert(prepared, target.name, allow_uncalibrated=allow_uncalibrated)
+    prepared = planned_for(prepared, target.name, allow_uncalibrated=allow_uncalibrated)
+    converted = convert(prepared)
     steps = verify_steps(prepared, converted, use_reference=target.engine is None) if verify else None
     buffer = io.BytesIO()
     save(converted, buffer)

@@ -12,7 +12,6 @@ import click
 from qtool.backends.registry import BACKENDS
 from qtool.backends.registry import backend as find_backend
 from qtool.cli.config_file import read_config
-from qtool.cli.engine import require_engine
 from qtool.cli.messages import say
 from qtool.cli.options import file_argument, json_option, seed_option, traceback_option
 from qtool.cli.progress import progress
@@ -140,8 +139,11 @@ def _evaluate(
     source: Path | bytes, stamp: Stamp, settings: Config, engine: str | None, seed: int
 ) -> tuple[Evaluation, str | None]:
     """Return the evaluation, and the engine it was made on."""
-    if stamp.stage is Stage.CONVERTED:
-        require_engine(engine or find_backend(stamp.backends[0]).engine, option="--engine")
+    from qtool.lowering.engine_switch import check_engine
+
+    needed = engine or find_backend(stamp.backends[0]).engine
+    if stamp.stage is Stage.CONVERTED and needed is not None:
+        check_engine(needed, option="--engine")
     from qtool.workflows.evaluate import evaluate_from_config
     from qtool.workflows.load import load
     from qtool.workflows.seed import seed_everything

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from qtool.errors import MissingEngineError, nearest
+from qtool.errors import MissingEngineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,20 +21,25 @@ def available_engines() -> tuple[str, ...]:
     return tuple(engine for engine in torch.backends.quantized.supported_engines if engine != "none")
 
 
-def check_engine(engine: str) -> None:
-    """Check that an engine exists here.
+def check_engine(engine: str, *, option: str = "engine") -> None:
+    """Make sure that an engine exists here: asked before any work, and not by a kernel that fails in the middle of it.
+
+    Args:
+        engine: name of a torch engine.
+        option: the argument or option that chooses another one, for the message.
 
     Raises:
-        MissingEngineError: it does not; the message lists those that do.
+        MissingEngineError: it is not here; the message says which are.
     """
     engines = available_engines()
-    if engine not in engines:
-        have = ", ".join(engines) or "none: this torch was built without quantized engines"
-        msg = (
-            f"engine {engine!r} is not available here{nearest(engine, engines)} (available: {have}). "
-            f"Choose another with --engine, or prepare the model for another backend with target.backend."
-        )
-        raise MissingEngineError(msg)
+    if engine in engines:
+        return
+    if engines:
+        advice = f"this torch has: {', '.join(engines)}. Choose one of them with {option}"
+    else:
+        advice = f"this torch has none, so {option} offers no other. Install a torch built with quantized engines"
+    msg = f"engine {engine!r} is not available here; {advice}, or run this where {engine} is (see `qtool backends`)"
+    raise MissingEngineError(msg)
 
 
 @contextmanager

@@ -28,14 +28,24 @@ def convert(prepared: PreparedModel, backend: str | None = None, *, allow_uncali
         UncalibratedError: observers saw no data; all are named.
         UsageError: no such backend, or it cannot do what the config asks for.
     """
+    return convert_calibrated(planned_for(prepared, backend, allow_uncalibrated=allow_uncalibrated))
+
+
+def planned_for(
+    prepared: PreparedModel, backend: str | None = None, *, allow_uncalibrated: bool = False
+) -> PreparedModel:
+    """Return the prepared model that `convert` converts: planned for the backend, every quantized edge calibrated.
+
+    It is `prepared` itself where nothing changes. Arguments and errors are those of `convert`.
+    """
     if backend is not None and backend != prepared.plan.backend:
         prepared = _replanned(prepared, backend, {})
     missing = prepared.uncalibrated()
-    if missing:
-        if not allow_uncalibrated:
-            raise UncalibratedError(_refusal(prepared, missing), nodes=missing)
-        prepared = _without(prepared, missing)
-    return convert_calibrated(prepared)
+    if not missing:
+        return prepared
+    if not allow_uncalibrated:
+        raise UncalibratedError(_refusal(prepared, missing), nodes=missing)
+    return _without(prepared, missing)
 
 
 def _refusal(prepared: PreparedModel, missing: tuple[str, ...]) -> str:
