@@ -82,7 +82,7 @@ ACTIVATION_NAMES: dict[Any, str] = {
 }
 
 SHARING = frozenset({Op.CAT, Op.MAX_POOL, Op.ACTIVATION, Op.LAYOUT})
-"""Patterns whose output has its inputs' scale and zero point: they move, choose or clamp values, and make no new ones."""
+"""Patterns whose output has its inputs' scale and zero point: they move, choose or clamp values."""
 
 
 def classify(node: Node) -> tuple[Op | None, str]:

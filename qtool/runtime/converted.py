@@ -80,7 +80,7 @@ def example_inputs(program: FloatProgram) -> tuple[Any, ...]:
 
 def _zeros(fake: Tensor) -> Tensor:
     sizes: list[Any] = list(fake.shape)
-    hints: list[int] = [int(size.node.hint) if isinstance(size, torch.SymInt) else int(size) for size in sizes]
+    hints: list[Any] = [size.node.hint if isinstance(size, torch.SymInt) else size for size in sizes]
     return torch.zeros(hints, dtype=fake.dtype)
 
 
