@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from qtool._version import __version__
 
 if TYPE_CHECKING:
+    from qtool.inspection.findings import Report
     from qtool.workflows.calibrate import calibrate
     from qtool.workflows.convert import convert
     from qtool.workflows.inspect import inspect
@@ -23,18 +24,27 @@ if TYPE_CHECKING:
     from qtool.workflows.prepare import prepare
     from qtool.workflows.save import save
 
-__all__ = ["__version__", "calibrate", "convert", "inspect", "load", "prepare", "save"]
+__all__ = ["Report", "__version__", "calibrate", "convert", "inspect", "load", "prepare", "save"]
+
+_MODULES = {
+    "Report": "qtool.inspection.findings",
+    "calibrate": "qtool.workflows.calibrate",
+    "convert": "qtool.workflows.convert",
+    "inspect": "qtool.workflows.inspect",
+    "load": "qtool.workflows.load",
+    "prepare": "qtool.workflows.prepare",
+    "save": "qtool.workflows.save",
+}
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a function of the API
-    if name not in __all__:
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
+    if name not in _MODULES:
         msg = f"module 'qtool' has no attribute {name!r}"
         raise AttributeError(msg)
     from importlib import import_module
 
-    function = getattr(import_module(f"qtool.workflows.{name}"), name)
-    globals()[name] = function
-    return function
+    found = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return found
 
 
 def __dir__() -> list[str]:

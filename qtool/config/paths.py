@@ -28,8 +28,8 @@ def resolve_path(text: str, base: Path) -> Path:
         MissingDependencyError: no package NAME is installed.
 
     Example:
-        >>> resolve_path("w.pth", Path("/work")), resolve_path("package:foolbox/data", Path("/work"))
-        (PosixPath('/work/w.pth'), PosixPath('/venv/lib/python3.11/site-packages/foolbox/data'))
+        >>> resolve_path("w.pth", Path("/home/ada")), resolve_path("package:foolbox/data", Path("/home/ada"))
+        (PosixPath('/home/ada/w.pth'), PosixPath('/venv/lib/python3.11/site-packages/foolbox/data'))
     """
     if not text.startswith(PACKAGE_PREFIX):
         return base / text

@@ -40,7 +40,8 @@ def prepare(
         model: a float32 model; it is captured in eval mode.
         example_inputs: what the model is called with: a tensor, or a tuple of positional arguments.
         config: path of a config file, or a mapping of the same keys, `model` left out.
-        dynamic_batch: whether dimension 0 of the inputs may take other sizes later.
+        dynamic_batch: whether dimension 0 of the inputs may take other sizes later; a config that describes the
+            inputs (`model.inputs`) says it itself.
 
     Raises:
         ConfigError: the config is wrong; every fault is named with its place.
@@ -56,8 +57,9 @@ def prepare(
     """
     settled = _settled(config)
     arguments = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
-    program = capture(model, arguments, describe_inputs(arguments, dynamic_batch=dynamic_batch))
-    return _prepared(program, settled)
+    stated = () if settled.model is None else input_stamps(settled.model)
+    inputs = stated or describe_inputs(arguments, dynamic_batch=dynamic_batch)
+    return _prepared(capture(model, arguments, inputs), settled)
 
 
 def prepare_from_config(config: Config, *, on_batch: OnBatch | None = None) -> PreparedModel:
