@@ -20,6 +20,7 @@ from qtool.capture.view_inverse import SPLITS
 from qtool.lowering.casts import Dequantize, Quantize, ToCodes, ToQuint8
 from qtool.lowering.grid import Grid
 from qtool.lowering.mac import Mac
+from qtool.lowering.max_pool import MaxPool
 from qtool.lowering.packed import PackedMac
 from qtool.lowering.plain import plain_mac
 from qtool.passes import qdq_ops
@@ -64,7 +65,7 @@ def _lower_edge(module: GraphModule, quantize: Node, engine: str) -> None:
     if PATTERNS.get(node.target) in MAC_OPS:
         made = _lower_mac(module, quantize, node, activation, engine)
     elif PATTERNS.get(node.target) in (Op.LAYOUT, Op.MAX_POOL, Op.CAT, Op.ACTIVATION):
-        made = _lower_on_codes(module.graph, quantize, node, activation)
+        made = _lower_on_codes(module, quantize, node, activation)
     if made is None:
         return
     made.meta = {**quantize.meta, CODES: True}
@@ -141,10 +142,8 @@ def _bias(module: GraphModule, node: Node) -> torch.Tensor | None:
 # --- ops on codes
 
 
-def _lower_on_codes(graph: fx.Graph, quantize: Node, node: Node, activation: Node | None) -> Node | None:
+def _lower_on_codes(module: GraphModule, quantize: Node, node: Node, activation: Node | None) -> Node | None:
     """Let an op that moves, chooses or clamps values do so with codes, if all its grids are the result's."""
-    if node.target is aten.max_pool1d.default:
-        return None  # torch has no max_pool1d on uint8
     steps = _steps(node)
     operands = [source for step in steps for source in step.all_input_nodes if source not in steps]
     grid = Grid.of(quantize)
@@ -153,9 +152,14 @@ def _lower_on_codes(graph: fx.Graph, quantize: Node, node: Node, activation: Nod
         return None
     if any(isinstance(s.meta.get("val"), torch.Tensor) and not _is_dequantize(s) for s in operands):
         return None
+    graph, op, codes = module.graph, PATTERNS[node.target], values[0].args[0]
     with graph.inserting_before(quantize):
-        result = _clamped(graph, values[0].args[0], node, grid) if PATTERNS.get(node.target) is Op.ACTIVATION else None
-        result = result or _copied(graph, steps, grid)
+        if op is Op.ACTIVATION:
+            result = _clamped(graph, codes, node, grid)
+        elif op is Op.MAX_POOL:
+            result = graph.call_module(_add(module, MaxPool(node)), (codes,))
+        else:
+            result = _copied(graph, steps, grid)
         return _clamped(graph, result, activation, grid) if activation is not None else result
 
 

@@ -1,0 +1,53 @@
+"""Max pooling of codes: the largest code is that of the largest value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+aten = torch.ops.aten
+
+
+class MaxPool(nn.Module):
+    """A max pool of plain uint8 tensors, over one or two dimensions.
+
+    `aten.max_pool2d` refuses channels_last bytes of more than 127 positions, and is slow on others; torch's quantized
+    pool takes plain bytes of every layout, but needs a batch and two spatial dimensions.
+    """
+
+    def __init__(self, node: Node) -> None:
+        """Take the geometry of an `aten.max_pool1d` or `aten.max_pool2d` node."""
+        super().__init__()
+        self.is_1d = node.target is aten.max_pool1d.default
+        kernel_size = _argument(node, 1, "kernel_size", None)
+        stride = _argument(node, 2, "stride", ()) or kernel_size
+        self.geometry = [
+            self._both_dimensions(kernel_size, 1),
+            self._both_dimensions(stride, 1),
+            self._both_dimensions(_argument(node, 3, "padding", 0), 0),
+            self._both_dimensions(_argument(node, 4, "dilation", 1), 1),
+        ]
+        self.ceil_mode = bool(_argument(node, 5, "ceil_mode", False))
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Return the largest code of each window."""
+        x = codes.unsqueeze(-2) if self.is_1d else codes
+        batched = x if x.dim() == 4 else x.unsqueeze(0)
+        y = torch.ops.quantized.max_pool2d(batched, *self.geometry, self.ceil_mode)
+        y = y if x.dim() == 4 else y.squeeze(0)
+        return y.squeeze(-2) if self.is_1d else y
+
+    def _both_dimensions(self, argument: Any, missing: int) -> list[int]:  # noqa: ANN401 - an argument of the node
+        values = list(argument) if isinstance(argument, (list, tuple)) else [argument]
+        if self.is_1d:
+            return [missing, *values]
+        return values * 2 if len(values) == 1 else values
+
+
+def _argument(node: Node, index: int, name: str, default: Any) -> Any:  # noqa: ANN401
+    return node.args[index] if len(node.args) > index else node.kwargs.get(name, default)
