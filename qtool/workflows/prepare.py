@@ -59,7 +59,7 @@ def prepare(
     arguments = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
     stated = () if settled.model is None else input_stamps(settled.model)
     inputs = stated or describe_inputs(arguments, dynamic_batch=dynamic_batch)
-    return _prepared(capture(model, arguments, inputs), settled)
+    return prepare_program(capture(model, arguments, inputs), settled)
 
 
 def prepare_from_config(config: Config, *, on_batch: OnBatch | None = None) -> PreparedModel:
@@ -69,7 +69,7 @@ def prepare_from_config(config: Config, *, on_batch: OnBatch | None = None) -> P
         config: a config with a model.
         on_batch: called after each batch with the number of samples seen and of all samples.
     """
-    prepared = _prepared(_program(config), config)
+    prepared = prepare_program(program_from_config(config), config)
     if config.data.calibrate is not None:
         inputs = require_model(config).inputs
         source = open_source(config.data.calibrate, inputs=inputs, base=config.base)
@@ -79,7 +79,24 @@ def prepare_from_config(config: Config, *, on_batch: OnBatch | None = None) -> P
 
 def plan_from_config(config: Config) -> Plan:
     """Return what `prepare_from_config` would do, without data."""
-    return _plan(_program(config), config)
+    return _plan(program_from_config(config), config)
+
+
+def program_from_config(config: Config) -> FloatProgram:
+    """Return the config's float model, captured."""
+    inputs = input_stamps(require_model(config))
+    return capture(build_model(config), example_inputs(inputs), inputs)
+
+
+def prepare_program(program: FloatProgram, config: Config) -> PreparedModel:
+    """Return a captured model planned for the config's target, not calibrated."""
+    origin = Origin(
+        config=_stored(config),
+        config_digest=config.digest(),
+        source_digest=source_digest(program),
+        preprocessing=_preprocessing(config),
+    )
+    return PreparedModel(program, _plan(program, config), origin)
 
 
 def _settled(config: Config | Mapping[str, Any] | Path | str) -> Config:
@@ -92,24 +109,9 @@ def _settled(config: Config | Mapping[str, Any] | Path | str) -> Config:
     return config if isinstance(config, Config) else config_from_mapping(config)
 
 
-def _program(config: Config) -> FloatProgram:
-    inputs = input_stamps(require_model(config))
-    return capture(build_model(config), example_inputs(inputs), inputs)
-
-
 def _plan(program: FloatProgram, config: Config) -> Plan:
     graph = program.graph_module().graph
     return annotate(graph, config.quantize, backend=config.target.backend, isa=config.target.isa)
-
-
-def _prepared(program: FloatProgram, config: Config) -> PreparedModel:
-    origin = Origin(
-        config=_stored(config),
-        config_digest=config.digest(),
-        source_digest=source_digest(program),
-        preprocessing=_preprocessing(config),
-    )
-    return PreparedModel(program, _plan(program, config), origin)
 
 
 def _stored(config: Config) -> Config:
