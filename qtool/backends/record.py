@@ -49,6 +49,23 @@ class RangeName(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ConvFault:
+    """Convolutions that a backend's kernel must never be given, because it damages the process.
+
+    Attributes:
+        kernel: the window.
+        channels_per_group: the numbers of channels per group it befalls, if inputs and outputs have the same.
+        multiple_of: it befalls layers with more channels than this that are not a multiple of it.
+        what: what happens, in words.
+    """
+
+    kernel: tuple[int, ...]
+    channels_per_group: tuple[int, ...]
+    multiple_of: int
+    what: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class OpRule:
     """What one backend does with one op.
 
@@ -62,6 +79,7 @@ class OpRule:
             in each, which has kernels of its own.
         fused_activations: activations computed with the op, without a quantized value in between.
         shares_input_parameters: the output has its inputs' scale and zero point.
+        faults: convolutions that stay float; see `qtool.backends.faults`.
         note: what else a reader should know, in words.
         source: the upstream file or page that shows it.
         measured: the test that runs the kernel and shows it; empty where this project cannot run it.
@@ -78,6 +96,7 @@ class OpRule:
     depthwise_saturates: Saturates = Saturates.NEVER
     fused_activations: tuple[str, ...] = ()
     shares_input_parameters: bool = False
+    faults: tuple[ConvFault, ...] = ()
     note: str = ""
     source: str
     measured: str = ""

@@ -51,7 +51,7 @@ def test_the_order_of_weights_does_not_matter(weight_codes, a_range):
 
 
 @given(WEIGHTS)
-def test_seven_bits_and_symmetric_weights_are_always_safe(weight_codes):
+def test_the_reduced_range_with_symmetric_weights_is_always_safe(weight_codes):
     assert prove(np.maximum(weight_codes, -127), 0, 127).verdict is SAFE
 
 

@@ -2,7 +2,8 @@
 
 Every kernel adds pairs in int16 unless it finds AVX-512 VNNI (AVX-VNNI alone is not used). The depthwise kernel does
 so even there: 2-d, as many groups as input channels (a multiple of 8), one or two outputs in each, square kernel
-3, 5 or 7 with "same" padding and no dilation.
+3, 5 or 7 with "same" padding and no dilation. The kernel for few channels per group writes behind its buffers where
+groups are left over after it took them 16 channels at a time.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from qtool.backends.catalog.aten_ops import ATEN, ATEN_RULES, CLAMPS
-from qtool.backends.record import Backend, IsaCap, KernelIsa, OpRule, Saturates, Support
+from qtool.backends.record import Backend, ConvFault, IsaCap, KernelIsa, OpRule, Saturates, Support
 from qtool.types import Granularity, Op
 
 FBGEMM: Final = "https://github.com/pytorch/FBGEMM/blob/main/src/"
@@ -18,6 +19,12 @@ FBGEMM_CAP: Final = IsaCap(
     variables=("FBGEMM_ENABLE_INSTRUCTIONS",),
     usable=(("AVX2", ()), ("AVX512", ()), ("AVX512_256", ())),
     source=f"{FBGEMM}Utils.cc",
+)
+FBGEMM_OVERRUN: Final = ConvFault(
+    kernel=(3, 3),
+    channels_per_group=(2, 4),
+    multiple_of=16,
+    what="fbgemm's kernel for few channels per group writes behind its buffers and crashes the process",
 )
 _CHANNEL_FIRST: Final = (Granularity.CHANNEL, Granularity.TENSOR)
 _MEASURED: Final = "tests/backends/test_kernel_saturation.py"
@@ -49,6 +56,7 @@ BACKEND: Final = Backend(
             saturates=Saturates.WITHOUT_VNNI,
             depthwise_saturates=Saturates.ALWAYS,
             fused_activations=CLAMPS,
+            faults=(FBGEMM_OVERRUN,),
             note="the depthwise kernel is written for AVX2 and runs on every CPU",
             source=f"{FBGEMM}GenerateI8Depthwise.cc",
             measured=_MEASURED,

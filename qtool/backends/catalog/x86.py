@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from qtool.backends.catalog.aten_ops import ATEN, ATEN_RULES, CLAMPS
-from qtool.backends.catalog.fbgemm import FBGEMM_CAP
+from qtool.backends.catalog.fbgemm import FBGEMM_CAP, FBGEMM_OVERRUN
 from qtool.backends.catalog.onednn import ONEDNN_CAP
 from qtool.backends.record import Backend, KernelIsa, OpRule, Saturates, Support
 from qtool.types import Granularity, Op
@@ -44,6 +44,7 @@ BACKEND: Final = Backend(
             saturates=Saturates.WITHOUT_VNNI,
             depthwise_saturates=Saturates.ALWAYS,
             fused_activations=CLAMPS,
+            faults=(FBGEMM_OVERRUN,),
             note="more than 100 groups go to fbgemm's depthwise kernel, which saturates with VNNI too",
             source=_CHOICE,
             measured=_MEASURED,
