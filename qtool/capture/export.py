@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import dataclasses
 import traceback
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
 from qtool.capture.program import FloatProgram, strip_origins
@@ -16,7 +18,7 @@ from qtool.errors import CaptureError
 from qtool.stamp.schema import InputStamp
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
     from torch.export import ExportedProgram
 
@@ -66,38 +68,59 @@ def capture(model: nn.Module, example_inputs: tuple[Any, ...], inputs: tuple[Inp
     _check_parameters(model)
     examples = _widened(example_inputs, inputs)
     exported = strip_origins(_export(_eval_copy(model), examples, inputs))
-    return FloatProgram(exported, _named(inputs, exported.graph_signature.user_inputs))
+    _check_outputs(exported)
+    return FloatProgram(exported, _named(inputs, exported))
 
 
-def _named(inputs: tuple[InputStamp, ...], arguments: Sequence[Any]) -> tuple[InputStamp, ...]:
-    """Fill in missing names from the arguments of the graph."""
-    names = [str(argument) for argument in arguments]
+def _named(inputs: tuple[InputStamp, ...], exported: ExportedProgram) -> tuple[InputStamp, ...]:
+    """Fill in missing names from the tensor arguments of the graph."""
+    specs = exported.graph_signature.input_specs
+    arguments = [s.arg.name for s in specs if s.kind is InputKind.USER_INPUT and isinstance(s.arg, TensorArgument)]
     return tuple(
-        dataclasses.replace(stamp, name=stamp.name or name) for stamp, name in zip(inputs, names, strict=False)
+        dataclasses.replace(stamp, name=stamp.name or name) for stamp, name in zip(inputs, arguments, strict=True)
     )
 
 
+def _check_outputs(exported: ExportedProgram) -> None:
+    for spec in exported.graph_signature.output_specs:
+        if isinstance(spec.arg, ConstantArgument) and isinstance(spec.arg.value, str):
+            msg = f"the model returns the word {spec.arg.value!r}, which no file can hold; let it return tensors"
+            raise CaptureError(msg)
+
+
 def _check_parameters(model: nn.Module) -> None:
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+    for kind, name, tensor in _named_tensors(model):
         if tensor.is_meta:
-            msg = f"parameter {name!r} is on the meta device and has no data; load the weights first"
+            msg = f"{kind} {name!r} is on the meta device and has no data; load the weights first"
             raise CaptureError(msg)
         if tensor.is_floating_point() and tensor.dtype is not torch.float32:
             dtype = str(tensor.dtype).removeprefix("torch.")
-            msg = f"parameter {name!r} is {dtype}; qtool quantizes float32 models: call model.float() first"
+            msg = f"{kind} {name!r} is {dtype}; qtool quantizes float32 models: call model.float() first"
             raise CaptureError(msg)
+
+
+def _named_tensors(model: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
+    for name, parameter in model.named_parameters():
+        yield "parameter", name, parameter
+    for name, buffer in model.named_buffers():
+        yield "buffer", name, buffer
 
 
 def _eval_copy(model: nn.Module) -> nn.Module:
     """Copy the model, so that neither its mode nor its weights are shared with what we make of it."""
+    # deepcopy refuses tensors with a gradient history, such as the weight that weight_norm keeps on its module.
+    computed = [v for m in model.modules() for v in vars(m).values() if isinstance(v, Tensor) and not v.is_leaf]
     try:
-        return copy.deepcopy(model).eval()
+        copied = copy.deepcopy(model, {id(tensor): tensor.detach().clone() for tensor in computed}).eval()
     except Exception as error:
         msg = (
             f"the model cannot be copied ({type(error).__name__}: {error}); "
             f"detach tensors it keeps that have a gradient history, or give a freshly built model"
         )
         raise CaptureError(msg) from error
+    for tensor in (*copied.parameters(), *copied.buffers()):
+        tensor.data = tensor.data.contiguous()  # files hold contiguous tensors
+    return copied
 
 
 def _widened(example_inputs: tuple[Any, ...], inputs: tuple[InputStamp, ...]) -> tuple[Any, ...]:
@@ -129,7 +152,9 @@ def dynamic_shapes(examples: tuple[Any, ...], inputs: tuple[InputStamp, ...]) ->
 
 def _export(model: nn.Module, examples: tuple[Any, ...], inputs: tuple[InputStamp, ...]) -> ExportedProgram:
     try:
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            # Said of every LSTM: its list of weights. torch.export puts them back itself.
+            warnings.filterwarnings("ignore", message=r"The tensor attributes? .* assigned during export")
             return torch.export.export(model, examples, dynamic_shapes=dynamic_shapes(examples, inputs), strict=False)
     except Exception as error:
         raise CaptureError(_explain(error)) from error
@@ -138,7 +163,9 @@ def _export(model: nn.Module, examples: tuple[Any, ...], inputs: tuple[InputStam
 def _explain(error: Exception) -> str:
     """Say in words what torch.export could not do, and where in the user's code."""
     where = _user_line(error)
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    reasons = [line.removeprefix("- ") for line in lines if line.startswith("- ")]
+    first = next(iter((*reasons, *lines)), type(error).__name__)
     if "specialized" in str(error) or "Constraints violated" in str(error):
         advice = (
             "An op of the model fixes a size that was to stay dynamic: write that size as a number in "

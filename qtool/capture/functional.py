@@ -11,7 +11,6 @@ reads the new version. Names of nodes are derived from the ops again, so both sp
 from __future__ import annotations
 
 import itertools
-import operator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from torch import fx
 from torch.fx import GraphModule, Node
 
 from qtool.capture.view_inverse import write_through
+from qtool.capture.writes import viewed_argument, written_argument
 from qtool.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def functional_graph(module: GraphModule, input_names: Sequence[str] = ()) -> Gr
             continue  # counters of batch norms and the like: nothing reads them in eval mode
         elif _is_eval_dropout(node):
             _alias(state, node, node.args[0])
-        elif _written_argument(node) is None:
+        elif written_argument(node) is None:
             _copy(state, node)
         else:
             _write(state, node)
@@ -131,7 +131,7 @@ def _alias(state: _Rebuild, node: Node, source: Any) -> None:  # noqa: ANN401
 
 
 def _copy(state: _Rebuild, node: Node) -> None:
-    base = _viewed_argument(node)
+    base = viewed_argument(node)
     made = state.emit(node)
     if base is not None:
         state.views[node] = _View(node, base)
@@ -140,7 +140,7 @@ def _copy(state: _Rebuild, node: Node) -> None:
 
 def _write(state: _Rebuild, node: Node) -> None:
     """Replace an in-place op by its functional form and give the written storage a new version."""
-    written = _written_argument(node)
+    written = written_argument(node)
     assert written is not None
     root = state.root(written)
     if root.op == "get_attr":
@@ -160,7 +160,7 @@ def _write(state: _Rebuild, node: Node) -> None:
 
 
 def _updated_base(state: _Rebuild, view: Node, base: Node, value: Node) -> Node:
-    if _is_eval_dropout(view) or _written_argument(view) is not None:
+    if _is_eval_dropout(view) or written_argument(view) is not None:
         return value  # an alias of the whole base
     made = write_through(state.graph, view, state.current(base), value)
     if made is None:
@@ -203,34 +203,6 @@ def _functional_overload(node: Node) -> Any:  # noqa: ANN401
     if not name.endswith("_") or not hasattr(aten, name[:-1]):
         return None
     return getattr(getattr(aten, name[:-1]), target._overloadname, None)
-
-
-def _written_argument(node: Node) -> Node | None:
-    """Return the argument that the op writes into, if it writes into one."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None:
-        return None
-    for index, argument in enumerate(schema.arguments):
-        if argument.alias_info is None or not argument.alias_info.is_write:
-            continue
-        value = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
-        if isinstance(value, Node):
-            return value
-    return None
-
-
-def _viewed_argument(node: Node) -> Node | None:
-    """Return the argument that the op's result shares its storage with."""
-    if node.target is operator.getitem and isinstance(node.args[0], Node):
-        return _viewed_argument(node.args[0])  # a piece of a list of views is a view of what was cut
-    schema = getattr(node.target, "_schema", None)
-    if schema is None or not schema.returns or schema.returns[0].alias_info is None:
-        return None
-    for index, argument in enumerate(schema.arguments):
-        viewed = node.args[index] if index < len(node.args) else None
-        if argument.alias_info is not None and isinstance(viewed, Node):
-            return viewed
-    return None
 
 
 def _place(node: Node) -> str:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.export.graph_signature import InputKind
+from torch.utils import _pytree as pytree
 
+from qtool.capture.computed_weights import fold_computed_weights
 from qtool.capture.functional import functional_graph
+from qtool.capture.regions import inline_regions
+from qtool.capture.string_padding import make_padding_explicit
+from qtool.capture.writes import written_tensors
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from torch.export import ExportedProgram
     from torch.fx import GraphModule
 
@@ -37,16 +45,58 @@ class FloatProgram:
         The same program gives the same graph with the same node names, also after saving and loading, so a plan
         can refer to nodes by name.
         """
-        return functional_graph(plain_module(self.exported), [stamp.name for stamp in self.inputs])
+        module = functional_graph(plain_module(self.exported), [stamp.name for stamp in self.inputs])
+        make_padding_explicit(module)
+        fold_computed_weights(module)
+        module.recompile()
+        return module
+
+    @property
+    def call(self) -> Call:
+        """What the program is called with."""
+        return Call.of(self.exported)
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of a program: tensors, and numbers, words and None that were fixed when it was captured.
+
+    Attributes:
+        structure: how the arguments are nested.
+        leaves: the arguments in order: tensors without data, and the fixed values.
+    """
+
+    structure: pytree.TreeSpec
+    leaves: tuple[Any, ...]
+
+    @staticmethod
+    def of(exported: ExportedProgram) -> Call:
+        """Return what a program is called with."""
+        kinds = {spec.arg.name for spec in exported.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT}
+        leaves = [n.meta["val"] for n in exported.graph.nodes if n.op == "placeholder" and n.name in kinds]
+        return Call(exported.call_spec.in_spec, tuple(leaves))
+
+    def arrange(self, tensors: Iterable[Any]) -> tuple[Any, ...]:
+        """Return positional arguments with `tensors` where the tensors belong, in order."""
+        given = iter(tensors)
+        leaves = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
+        arguments, _ = pytree.tree_unflatten(leaves, self.structure)
+        return tuple(arguments)
 
 
 def plain_module(exported: ExportedProgram) -> GraphModule:
     """Return a program as an ordinary module: its graph and tensors, without torch.export's own checks of inputs.
 
-    What `ExportedProgram.module()` gives refuses train() and eval() and cannot be copied.
+    What `ExportedProgram.module()` gives refuses train() and eval() and cannot be copied. Weights are shared with
+    the program; a buffer that the model writes to is not, so running the module leaves the program as it is.
     """
     module = exported.module(check_guards=False)
-    return torch.fx.GraphModule(module, module.graph)
+    plain = inline_regions(torch.fx.GraphModule(module, module.graph))
+    for path in written_tensors(plain.graph.nodes):
+        owner, _, name = path.rpartition(".")
+        parent = plain.get_submodule(owner)
+        setattr(parent, name, getattr(parent, name).detach().clone())
+    return plain
 
 
 def strip_origins(exported: ExportedProgram) -> ExportedProgram:

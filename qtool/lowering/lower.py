@@ -26,7 +26,7 @@ from qtool.lowering.plain import plain_mac
 from qtool.passes import qdq_ops
 from qtool.passes.insert import tensor_of
 from qtool.passes.match import conv_geometry
-from qtool.passes.ops import PATTERNS, clamp_bounds
+from qtool.passes.ops import PATTERNS, SHARING, clamp_bounds, classify, pad_mode
 from qtool.types import MAC_OPS, Op
 
 if TYPE_CHECKING:
@@ -36,14 +36,16 @@ aten = torch.ops.aten
 
 PACKED_ENGINES = frozenset({"fbgemm", "qnnpack"})
 PLAIN_ENGINES = frozenset({"onednn", "x86"})
+KERNELS = "qtool/kernels"
+"""Where a lowered module holds its kernels; with a slash, so that no attribute of a model bears the name."""
+
 CODES = "codes"
 """Key in a lowered node's meta: True where its value is the codes of a quantized edge."""
 
 
 def lower(module: GraphModule, engine: str) -> GraphModule:
     """Edit the module of a reference program so that its int8 ops run on `engine`; returns its argument."""
-    kernels = nn.Module()
-    module.add_module("kernels", kernels)
+    module.add_module(KERNELS, nn.Module())
     for node in list(module.graph.nodes):
         if node.target is qdq_ops.quantize_per_tensor:
             _lower_edge(module, node, engine)
@@ -64,7 +66,7 @@ def _lower_edge(module: GraphModule, quantize: Node, engine: str) -> None:
     made = None
     if PATTERNS.get(node.target) in MAC_OPS:
         made = _lower_mac(module, quantize, node, activation, engine)
-    elif PATTERNS.get(node.target) in (Op.LAYOUT, Op.MAX_POOL, Op.CAT, Op.ACTIVATION):
+    elif classify(node)[0] in SHARING:
         made = _lower_on_codes(module, quantize, node, activation)
     if made is None:
         return
@@ -178,7 +180,7 @@ def _copied(graph: fx.Graph, steps: list[Node], grid: Grid) -> Node:
     for step in steps:
         args, kwargs = map_arg(step.args, on_codes), map_arg(step.kwargs, on_codes)
         target: Any = step.target
-        if target in (aten.pad.default, aten.constant_pad_nd.default):
+        if pad_mode(step) == "constant":
             target, args, kwargs = aten.constant_pad_nd.default, (args[0], args[1], grid.zero_point), {}
         made[step] = graph.call_function(target, args, kwargs)
     return made[steps[-1]]
@@ -223,16 +225,16 @@ def _is_cast(module: GraphModule, node: Any, kind: type[nn.Module]) -> bool:  # 
 
 
 def _add(module: GraphModule, kernel: nn.Module) -> str:
-    kernels = module.get_submodule("kernels")
+    kernels = module.get_submodule(KERNELS)
     name = str(len(kernels._modules))
     kernels.add_module(name, kernel)
-    return f"kernels.{name}"
+    return f"{KERNELS}.{name}"
 
 
 def _drop_unused_tensors(module: GraphModule) -> None:
     """Let go of the tensors that only the reference program read: their codes are packed now."""
     used = {str(node.target) for node in module.graph.nodes if node.op == "get_attr"}
     for path, _ in (*list(module.named_parameters()), *list(module.named_buffers())):
-        if path not in used and not path.startswith("kernels."):
+        if path not in used and not path.startswith(f"{KERNELS}."):
             owner, _, name = path.rpartition(".")
             delattr(module.get_submodule(owner), name)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from qtool.lowering.ranks import on_images
+
 if TYPE_CHECKING:
     from torch.fx import Node
 
@@ -36,11 +38,10 @@ class MaxPool(nn.Module):
 
     def forward(self, codes: Tensor) -> Tensor:
         """Return the largest code of each window."""
-        x = codes.unsqueeze(-2) if self.is_1d else codes
-        batched = x if x.dim() == 4 else x.unsqueeze(0)
-        y = torch.ops.quantized.max_pool2d(batched, *self.geometry, self.ceil_mode)
-        y = y if x.dim() == 4 else y.squeeze(0)
-        return y.squeeze(-2) if self.is_1d else y
+        return on_images(self._pool, codes, is_1d=self.is_1d)
+
+    def _pool(self, codes: Tensor) -> Tensor:
+        return torch.ops.quantized.max_pool2d(codes, *self.geometry, self.ceil_mode)
 
     def _both_dimensions(self, argument: Any, missing: int) -> list[int]:  # noqa: ANN401 - an argument of the node
         values = list(argument) if isinstance(argument, (list, tuple)) else [argument]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from qtool.lowering.engine_switch import packing_for
 from qtool.lowering.quint8 import to_qint8, to_qint8_per_tensor
+from qtool.lowering.ranks import on_images, on_rows
 
 if TYPE_CHECKING:
     from qtool.lowering.mac import Mac
@@ -27,7 +28,8 @@ class PackedMac(nn.Module):
         super().__init__()
         self.engine = engine
         self.output = mac.output
-        self.squeezes = mac.is_conv1d
+        self.is_linear = mac.geometry is None
+        self.is_1d = mac.is_conv1d
         lower, upper = mac.bounds
         relu_does_it = mac.has_relu and lower == mac.output.zero_point
         self.clamp = None
@@ -40,11 +42,11 @@ class PackedMac(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the output as quint8; so is the input."""
-        x = x.unsqueeze(2) if self.squeezes else x
+        return on_rows(self._run, x) if self.is_linear else on_images(self._run, x, is_1d=self.is_1d)
+
+    def _run(self, x: Tensor) -> Tensor:
         y = self.run(x, self.packed, self.output.scale, self.output.zero_point)
-        if self.clamp is not None:
-            y = torch.ops.aten.hardtanh_(y, *self.clamp)
-        return y.squeeze(2) if self.squeezes else y
+        return y if self.clamp is None else torch.ops.aten.hardtanh_(y, *self.clamp)
 
 
 def _operator(mac: Mac, *, uses_relu: bool) -> Any:  # noqa: ANN401 - a torch op

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from qtool.lowering.ranks import on_images, on_rows
+
 if TYPE_CHECKING:
     from qtool.lowering.mac import Mac
 
@@ -23,7 +25,7 @@ class PlainConv(nn.Module):
         super().__init__()
         self.engine = engine
         self.input, self.output = mac.input, mac.output
-        self.squeezes = mac.is_conv1d
+        self.is_1d = mac.is_conv1d
         self.geometry = mac.conv2d_geometry()
         self.bias = mac.bias
         self.scales = mac.scales_per_channel()
@@ -36,13 +38,14 @@ class PlainConv(nn.Module):
 
     def forward(self, codes: Tensor) -> Tensor:
         """Return the output codes."""
+        return on_images(self._run, codes, is_1d=self.is_1d)
+
+    def _run(self, codes: Tensor) -> Tensor:
         x, y = self.input, self.output
-        codes = codes.unsqueeze(2) if self.squeezes else codes
-        out = onednn.qconv_pointwise(
+        return onednn.qconv_pointwise(
             codes, x.scale, x.zero_point, self.weight, self.scales, self.zero_points, self.bias, *self.geometry,
             y.scale, y.zero_point, y.dtype, self.post_op, self.bounds, "",
         )  # fmt: skip
-        return out.squeeze(2) if self.squeezes else out
 
 
 class PlainLinear(nn.Module):
@@ -60,6 +63,9 @@ class PlainLinear(nn.Module):
 
     def forward(self, codes: Tensor) -> Tensor:
         """Return the output codes."""
+        return on_rows(self._run, codes)
+
+    def _run(self, codes: Tensor) -> Tensor:
         x, y = self.input, self.output
         return onednn.qlinear_pointwise(
             codes, x.scale, x.zero_point, self.weight, self.scales, self.zero_points, self.bias,

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     from qtool.plan import NodePlan, Plan
 
-ACTIVATIONS = "activations"
-WEIGHTS = "weights"
+# With a slash, so that no attribute of a model bears the name.
+ACTIVATIONS = "qtool/activations"
+WEIGHTS = "qtool/weights"
 
 
 @dataclass(frozen=True)

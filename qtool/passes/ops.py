@@ -26,6 +26,7 @@ PATTERNS: dict[Any, Op] = {
     aten.add.Tensor: Op.ADD,
     aten.mul.Tensor: Op.MUL,
     aten.cat.default: Op.CAT,
+    aten.stack.default: Op.CAT,
     aten.max_pool1d.default: Op.MAX_POOL,
     aten.max_pool2d.default: Op.MAX_POOL,
     aten.avg_pool1d.default: Op.AVG_POOL,
@@ -67,6 +68,15 @@ PATTERNS: dict[Any, Op] = {
             aten.detach.default,
             aten.pad.default,
             aten.constant_pad_nd.default,
+            aten.pixel_shuffle.default,
+            aten.pixel_unshuffle.default,
+            aten.channel_shuffle.default,
+            aten.upsample_nearest2d.vec,
+            aten.flip.default,
+            aten.roll.default,
+            aten.repeat.default,
+            aten.movedim.int,
+            aten.swapaxes.default,
             operator.getitem,
         ),
         Op.LAYOUT,
@@ -146,7 +156,7 @@ def _mac_reason(node: Node) -> str:
     bias = _argument(node, 2, "bias")
     if bias is not None and (not isinstance(bias, Node) or bias.op != "get_attr"):
         return "its bias is computed while the model runs"
-    return ""
+    return "its weight is empty" if value(weight).numel() == 0 else ""
 
 
 def _pair_reason(node: Node) -> str:
@@ -187,16 +197,21 @@ def _layout_reason(node: Node) -> str:
     source = node.args[0]
     if isinstance(source, Node) and source.op == "get_attr":
         return "it moves a constant of the model"
-    if node.target is aten.pad.default:
-        return _pad_reason(_argument(node, 2, "mode", "constant"), _argument(node, 3, "value"))
+    return _pad_reason(node) if pad_mode(node) else ""
+
+
+def pad_mode(node: Node) -> Any:  # noqa: ANN401 - an argument of the node
+    """Return the mode of a pad: `constant`, or one that repeats values of its input; None for other ops."""
     if node.target is aten.constant_pad_nd.default:
-        return _pad_reason("constant", _argument(node, 2, "value", 0))
-    return ""
+        return "constant"
+    return _argument(node, 2, "mode", "constant") if node.target is aten.pad.default else None
 
 
-def _pad_reason(mode: Any, fill: Any) -> str:  # noqa: ANN401
-    if mode != "constant":
-        return f"it pads in mode {mode!r}"
+def _pad_reason(node: Node) -> str:
+    if pad_mode(node) != "constant":
+        return ""
+    index = 2 if node.target is aten.constant_pad_nd.default else 3
+    fill = _argument(node, index, "value")
     return "" if fill in (None, 0) else f"it pads with {fill}, which the input's range may not hold"
 
 

@@ -70,12 +70,14 @@ def to_reference(module: GraphModule, plan: Plan, parameters: Parameters) -> Gra
     nodes = {node.name: node for node in graph.nodes}
     matches = {match.node.name: match for match in match_patterns(graph)}
     root = nn.Module()
+    paths = _weight_paths(graph, parameters)
     _stamp_int8_nodes(plan, nodes)
     # Activations first: a plan names the batch norms that folding takes out.
     _quantize_activations(graph, plan, nodes, parameters)
     for node_plan in plan.nodes:
         if node_plan.verdict is Verdict.INT8 and node_plan.op in MAC_OPS:
-            dequantized = _quantize_weight(graph, root, node_plan, matches[node_plan.members[0]], parameters)
+            weight, match = parameters.weights[node_plan.name], matches[node_plan.members[0]]
+            dequantized = _quantize_weight(graph, root, node_plan, match, weight, paths[weight.owner])
             dequantized.meta[NODE_STAMP] = _node_stamp(plan, node_plan)
     _erase_unused(graph)
     _keep_float_parameters(module, root)
@@ -98,11 +100,9 @@ def _node_stamp(plan: Plan, node_plan: NodePlan) -> dict[str, Any]:
 
 
 def _quantize_weight(
-    graph: torch.fx.Graph, root: nn.Module, node_plan: NodePlan, match: Match, parameters: Parameters
+    graph: torch.fx.Graph, root: nn.Module, node_plan: NodePlan, match: Match, weight: QuantizedWeight, path: str
 ) -> Node:
-    weight = parameters.weights[node_plan.name]
     assert node_plan.weight is not None
-    path = f"{weight.owner.replace('#', '__')}.int8"
     _store(root, f"{path}.weight", weight.codes)
     with graph.inserting_before(match.node):
         codes = _tensor_node(graph, f"{path}.weight")
@@ -116,6 +116,19 @@ def _quantize_weight(
         match.batch_norm.replace_all_uses_with(match.node)
         graph.erase_node(match.batch_norm)
     return dequantized
+
+
+def _weight_paths(graph: torch.fx.Graph, parameters: Parameters) -> dict[str, str]:
+    """Return where each int8 weight is stored, by owner: below its layer's name, and apart from all float tensors."""
+    taken = [str(node.target) for node in graph.nodes if node.op == "get_attr"]
+    paths: dict[str, str] = {}
+    for owner in dict.fromkeys(weight.owner for weight in parameters.weights.values()):
+        path = f"{owner.replace('#', '__')}.int8"
+        while any(f"{other}.".startswith(f"{path}.") for other in taken):
+            path += "_"
+        taken.append(path)
+        paths[owner] = path
+    return paths
 
 
 def _dequantize_weight(

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from qtool.capture.export import dynamic_shapes
-from qtool.capture.program import plain_module, strip_origins
+from qtool.capture.program import Call, plain_module, strip_origins
 from qtool.errors import ModelError
 from qtool.passes.to_reference import NODE_STAMP, to_reference
 from qtool.runtime.inputs import check_inputs
@@ -38,6 +37,7 @@ class ConvertedModel(nn.Module):
     def __init__(self, exported: ExportedProgram, plan: Plan, stamp: Stamp, origin: Origin) -> None:
         super().__init__()
         self.exported = exported
+        self._call = Call.of(exported)
         self.plan = plan
         self.stamp = stamp
         self.origin = origin
@@ -45,7 +45,7 @@ class ConvertedModel(nn.Module):
 
     def forward(self, *inputs: Any) -> Any:  # noqa: ANN401 - whatever the model takes and returns
         """Return what the model returns, computed by the reference program."""
-        check_inputs(inputs, self.stamp.inputs)
+        check_inputs(inputs, self._call, self.stamp.inputs)
         return self.body(*inputs)
 
 
@@ -69,13 +69,8 @@ def _export(reference: GraphModule, program: FloatProgram) -> ExportedProgram:
 
 def example_inputs(program: FloatProgram) -> tuple[Any, ...]:
     """Return inputs of zeros in the sizes the program was captured with."""
-    exported = program.exported
-    names = set(exported.graph_signature.user_inputs)
-    leaves = [
-        _zeros(node.meta["val"]) for node in exported.graph.nodes if node.op == "placeholder" and node.name in names
-    ]
-    arguments, _ = pytree.tree_unflatten(leaves, exported.call_spec.in_spec)
-    return tuple(arguments)
+    call = program.call
+    return call.arrange(_zeros(leaf) for leaf in call.leaves if isinstance(leaf, Tensor))
 
 
 def _zeros(fake: Tensor) -> Tensor:

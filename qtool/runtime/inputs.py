@@ -12,33 +12,75 @@ from qtool.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from qtool.capture.program import Call
     from qtool.stamp.schema import InputStamp
 
 
-def check_inputs(arguments: tuple[Any, ...], inputs: Sequence[InputStamp]) -> None:
-    """Check number, dtype and shape of the input tensors.
+def check_inputs(arguments: tuple[Any, ...], call: Call, inputs: Sequence[InputStamp]) -> None:
+    """Check structure and fixed values of the arguments, and number, dtype and shape of the tensors among them.
+
+    Args:
+        arguments: what the model is called with.
+        call: what it was captured with.
+        inputs: name, dtype and shape of each tensor.
 
     Raises:
-        UsageError: a tensor does not fit; the message names it, what was given and what is allowed.
+        UsageError: an argument does not fit; the message names it, what was given and what is allowed.
 
     Example:
         For a model stamped `x: float32 [batch, 3, 224, 224]`, a tensor of (5, 3, 224, 224) passes and one of
         (5, 3, 192, 192) gives "input 'x' has shape (5, 3, 192, 192); the model takes (batch, 3, 224, 224)".
     """
-    tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, Tensor)]
+    leaves, structure = pytree.tree_flatten((arguments, {}))
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     if len(tensors) != len(inputs):
         msg = f"{len(tensors)} input tensors given; the model takes {len(inputs)}: {', '.join(i.name for i in inputs)}"
         raise UsageError(msg)
+    if structure != call.structure or not _fixed_values_fit(leaves, call):
+        names = [Named(stamp.name) for stamp in inputs]
+        given = pytree.tree_unflatten(_with_names(leaves, names), structure)[0]
+        msg = f"the model was captured as called with {_shown(call.arrange(names))}; called with {_shown(given)}"
+        raise UsageError(msg)
     sizes: dict[str, int] = {}
     for tensor, stamp in zip(tensors, inputs, strict=True):
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        if dtype != stamp.dtype:
-            msg = f"input {stamp.name!r} is {dtype}; the model takes {stamp.dtype}: convert it with .to()"
-            raise UsageError(msg)
-        if not _fits(tuple(tensor.shape), stamp.shape, sizes):
-            allowed = f"({', '.join(map(str, stamp.shape))})"
-            msg = f"input {stamp.name!r} has shape {tuple(tensor.shape)}; the model takes {allowed}"
-            raise UsageError(msg)
+        _check_tensor(tensor, stamp, sizes)
+
+
+def _check_tensor(tensor: Tensor, stamp: InputStamp, sizes: dict[str, int]) -> None:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if dtype != stamp.dtype:
+        msg = f"input {stamp.name!r} is {dtype}; the model takes {stamp.dtype}: convert it with .to()"
+        raise UsageError(msg)
+    if not _fits(tuple(tensor.shape), stamp.shape, sizes):
+        allowed = f"({', '.join(map(str, stamp.shape))})"
+        msg = f"input {stamp.name!r} has shape {tuple(tensor.shape)}; the model takes {allowed}"
+        raise UsageError(msg)
+
+
+class Named(str):
+    """A tensor in a message: its name without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _fixed_values_fit(leaves: list[Any], call: Call) -> bool:
+    """Whether each leaf is a tensor where one belongs, and the captured value elsewhere: 1 is not True."""
+    return all(
+        isinstance(leaf, Tensor) if isinstance(captured, Tensor) else type(leaf) is type(captured) and leaf == captured
+        for leaf, captured in zip(leaves, call.leaves, strict=True)
+    )
+
+
+def _with_names(leaves: list[Any], names: list[Named]) -> list[Any]:
+    remaining = iter(names)
+    return [next(remaining) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+
+
+def _shown(arguments: tuple[Any, ...]) -> str:
+    return f"({', '.join(map(repr, arguments))})"
 
 
 def _fits(shape: tuple[int, ...], stamped: tuple[int | str, ...], sizes: dict[str, int]) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import nn
 
-from qtool.capture.program import plain_module
+from qtool.capture.program import Call, plain_module
 from qtool.errors import ModelError
 from qtool.lowering.lower import lower
 from qtool.runtime.engine_choice import choose_engine
@@ -32,6 +32,7 @@ class RuntimeModel(nn.Module):
         super().__init__()
         self.engine = choose_engine(converted.stamp, engine)
         self.plan: Plan = converted.plan
+        self._call = Call.of(converted.exported)
         self.stamp: Stamp = converted.stamp
         self.body = lower(plain_module(converted.exported), self.engine)
         self.eval()
@@ -39,7 +40,7 @@ class RuntimeModel(nn.Module):
     @torch.no_grad()
     def forward(self, *inputs: Any) -> Any:  # noqa: ANN401 - whatever the model takes and returns
         """Return what the model returns, in float."""
-        check_inputs(inputs, self.stamp.inputs)
+        check_inputs(inputs, self._call, self.stamp.inputs)
         return self.body(*inputs)
 
     def __deepcopy__(self, memo: object) -> NoReturn:

@@ -62,6 +62,7 @@ class PreparedModel(nn.Module):
     def __init__(self, program: FloatProgram, plan: Plan, origin: Origin) -> None:
         super().__init__()
         self.program = program
+        self._call = program.call
         self.plan = plan
         self.origin = origin
         prepared = insert(program.graph_module(), plan)
@@ -81,7 +82,7 @@ class PreparedModel(nn.Module):
 
     def forward(self, *inputs: Any) -> Any:  # noqa: ANN401 - whatever the model takes and returns
         """Return what the model returns."""
-        check_inputs(inputs, self.program.inputs)
+        check_inputs(inputs, self._call, self.program.inputs)
         return self.body(*inputs)
 
     def set_mode(self, mode: Mode) -> None:

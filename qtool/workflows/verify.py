@@ -52,10 +52,11 @@ def verify(
     return step_differences(prepared, lowered, given)
 
 
-def generated_inputs(prepared: PreparedModel, *, seed: int = 0) -> tuple[Tensor, ...]:
-    """Return uniform random inputs that cover, and exceed a little, the calibrated range of each input."""
+def generated_inputs(prepared: PreparedModel, *, seed: int = 0) -> tuple[Any, ...]:
+    """Return arguments with uniform random tensors that cover, and exceed a little, the calibrated range of each."""
     generator = torch.Generator().manual_seed(seed)
-    return tuple(_generated(prepared, stamp, generator) for stamp in prepared.program.inputs)
+    program = prepared.program
+    return program.call.arrange(_generated(prepared, stamp, generator) for stamp in program.inputs)
 
 
 def _generated(prepared: PreparedModel, stamp: InputStamp, generator: torch.Generator) -> Tensor:
