@@ -164,7 +164,8 @@ def _explain(error: Exception) -> str:
     """Say in words what torch.export could not do, and where in the user's code."""
     where = _user_line(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    reasons = [line.removeprefix("- ") for line in lines if line.startswith("- ")]
+    # What follows in the same line speaks of torch.export's own options.
+    reasons = [line.removeprefix("- ").partition(" If you're using")[0] for line in lines if line.startswith("- ")]
     first = next(iter((*reasons, *lines)), type(error).__name__)
     if "specialized" in str(error) or "Constraints violated" in str(error):
         advice = (

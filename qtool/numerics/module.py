@@ -48,7 +48,7 @@ class FakeQuantize(FixedDtypeModule):
         self.enabled = True
         shape = () if num_channels is None else (num_channels,)
         zero_point = symmetric_zero_point(spec.qmin, spec.qmax) if spec.symmetric else max(spec.qmin, 0)
-        self.register_buffer("scale", torch.ones(shape))
+        self.register_buffer("scale", torch.ones(shape, dtype=torch.float32))
         self.register_buffer("zero_point", torch.full(shape, zero_point, dtype=torch.int32))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -176,8 +176,8 @@ class Observer(FixedDtypeModule, ABC):
         shape = () if self.axis is None else (0,)  # the number of channels is known with the first tensor
         return {
             "num_batches": torch.zeros((), dtype=torch.int64),
-            "low": torch.full(shape, torch.inf),
-            "high": torch.full(shape, -torch.inf),
+            "low": torch.full(shape, torch.inf, dtype=torch.float32),
+            "high": torch.full(shape, -torch.inf, dtype=torch.float32),
         }
 
     def _size_for(self, shape: torch.Size) -> None:

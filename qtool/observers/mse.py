@@ -87,7 +87,7 @@ class MseWeightObserver(Observer):
         self._observe(other.values, other.low, other.high)
 
     def _initial(self) -> dict[str, Tensor]:
-        return super()._initial() | {"values": torch.empty((1 if self.axis is None else 0, 0))}
+        return super()._initial() | {"values": torch.empty((1 if self.axis is None else 0, 0), dtype=torch.float32)}
 
     def _size_for(self, shape: torch.Size) -> None:
         super()._size_for(shape)

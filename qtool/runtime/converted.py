@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from qtool.capture.export import dynamic_shapes
 from qtool.capture.program import Call, plain_module, strip_origins
 from qtool.errors import ModelError
 from qtool.passes.to_reference import NODE_STAMP, to_reference
+from qtool.runtime.filed import Filed
 from qtool.runtime.inputs import check_inputs
 from qtool.runtime.prepared import Origin, PreparedModel, make_stamp
 from qtool.types import Stage
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from qtool.stamp.schema import Stamp
 
 
-class ConvertedModel(nn.Module):
+class ConvertedModel(Filed):
     """The reference program as a module: int8 weights, explicit quantize and dequantize, float arithmetic between.
 
     Attributes:
@@ -46,7 +47,8 @@ class ConvertedModel(nn.Module):
     def forward(self, *inputs: Any) -> Any:  # noqa: ANN401 - whatever the model takes and returns
         """Return what the model returns, computed by the reference program."""
         check_inputs(inputs, self._call, self.stamp.inputs)
-        return self.body(*inputs)
+        with torch.autocast("cpu", enabled=False):  # the program says what is float32
+            return self.body(*inputs)
 
 
 @torch.no_grad()

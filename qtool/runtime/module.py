@@ -41,7 +41,8 @@ class RuntimeModel(nn.Module):
     def forward(self, *inputs: Any) -> Any:  # noqa: ANN401 - whatever the model takes and returns
         """Return what the model returns, in float."""
         check_inputs(inputs, self._call, self.stamp.inputs)
-        return self.body(*inputs)
+        with torch.autocast("cpu", enabled=False):  # the program says what is float32
+            return self.body(*inputs)
 
     def __deepcopy__(self, memo: object) -> NoReturn:
         """Refuse: packed weights belong to their engine."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
 from qtool.numerics.qparams import QParams
 from qtool.numerics.quantize import quantize
@@ -16,6 +15,7 @@ from qtool.passes.insert import insert
 from qtool.passes.points import Mode
 from qtool.passes.settle import settle
 from qtool.passes.to_reference import Parameters, QuantizedWeight
+from qtool.runtime.filed import Filed
 from qtool.runtime.inputs import check_inputs
 from qtool.stamp.build import build_stamp
 from qtool.types import Stage
@@ -47,7 +47,7 @@ class Origin:
     preprocessing: Mapping[str, Any] | None = None
 
 
-class PreparedModel(nn.Module):
+class PreparedModel(Filed):
     """A model with an observer and a fake-quantize at every quantized edge and weight.
 
     Called before calibration it computes the float model. `calibrate` shows it data; from then on it computes what
@@ -57,6 +57,7 @@ class PreparedModel(nn.Module):
         program: the float program it was made from.
         plan: what was decided for every node and edge.
         origin: where it comes from.
+        mode: what it does when it is called.
     """
 
     def __init__(self, program: FloatProgram, plan: Plan, origin: Origin) -> None:
@@ -68,6 +69,7 @@ class PreparedModel(nn.Module):
         prepared = insert(program.graph_module(), plan)
         self.body = prepared.module
         self._prepared = prepared
+        self.set_mode(Mode.FLOAT)
         self.eval()
 
     @property
@@ -90,6 +92,16 @@ class PreparedModel(nn.Module):
         points: list[ActivationPoint | WeightPoint] = [*self.activations.values(), *self.weights.values()]
         for point in points:
             point.mode = mode
+        self.mode = mode
+
+    def state_beside_file(self) -> dict[str, Any]:
+        """Return what a file does not say of the model: what it does when it is called."""
+        return {**super().state_beside_file(), "mode": self.mode.value}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take on what the bytes do not say."""
+        super().__setstate__(state)
+        self.set_mode(Mode(state["mode"]))
 
     def settle(self) -> None:
         """Set scales and zero points from what was observed so far, and fake-quantize from now on."""
