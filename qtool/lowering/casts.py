@@ -49,8 +49,19 @@ class ToQuint8(nn.Module):
 
 
 class ToCodes(nn.Module):
-    """From torch's quantized tensor to plain codes."""
+    """From torch's quantized tensor to plain codes, clamped if need be.
+
+    torch's own clamp of quantized tensors asks the global engine who does it, and qnnpack's is wrong on channels_last.
+
+    Attributes:
+        bounds: the smallest and the largest code to leave; None clamps nothing.
+    """
+
+    def __init__(self, bounds: tuple[int, int] | None = None) -> None:
+        super().__init__()
+        self.bounds = bounds
 
     def forward(self, quantized: Tensor) -> Tensor:
-        """Return the same codes as uint8."""
-        return quantized.int_repr()
+        """Return the codes as uint8."""
+        codes = quantized.int_repr()
+        return codes if self.bounds is None else codes.clamp_(*self.bounds)

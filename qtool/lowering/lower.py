@@ -16,7 +16,10 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node, map_arg
 
+from qtool.backends.faults import conv_fault
+from qtool.backends.registry import backend as find_backend
 from qtool.capture.view_inverse import SPLITS
+from qtool.errors import MismatchError
 from qtool.lowering.casts import Dequantize, Quantize, ToCodes, ToQuint8
 from qtool.lowering.grid import Grid
 from qtool.lowering.mac import Mac
@@ -27,6 +30,7 @@ from qtool.passes import qdq_ops
 from qtool.passes.insert import tensor_of
 from qtool.passes.match import conv_geometry
 from qtool.passes.ops import PATTERNS, SHARING, clamp_bounds, classify, pad_mode
+from qtool.passes.to_reference import NODE_STAMP
 from qtool.types import MAC_OPS, Op
 
 if TYPE_CHECKING:
@@ -99,15 +103,30 @@ def _lower_mac(module: GraphModule, quantize: Node, node: Node, activation: Node
     if mac is None:
         return None
     codes = node.args[0].args[0]  # type: ignore[union-attr]
-    kernel = PackedMac(mac, engine) if engine in PACKED_ENGINES else plain_mac(mac, engine)
+    if engine in PACKED_ENGINES:
+        _check_fault(node, mac, engine)
+        kernel: nn.Module = PackedMac(mac, engine)
+    else:
+        kernel = plain_mac(mac, engine)
     name = _add(module, kernel)
     with module.graph.inserting_before(quantize):
-        if engine in PLAIN_ENGINES:
+        if not isinstance(kernel, PackedMac):
             return module.graph.call_module(name, (codes,))
         wrapped = module.graph.call_module(_add(module, ToQuint8(mac.input)), (codes,))
         result = module.graph.call_module(name, (wrapped,))
-        result.meta = {**quantize.meta, CODES: True}
-        return module.graph.call_module(_add(module, ToCodes()), (result,))
+        result.meta = {**quantize.meta, CODES: kernel.clamp is None}
+        return module.graph.call_module(_add(module, ToCodes(kernel.clamp)), (result,))
+
+
+def _check_fault(node: Node, mac: Mac, engine: str) -> None:
+    """Refuse a convolution that the engine's kernel must never be given: a file made for another one may hold it."""
+    if mac.geometry is None:
+        return
+    fault = conv_fault(find_backend(engine), PATTERNS[node.target], mac.codes.shape, mac.geometry.groups)
+    if fault:
+        name = node.meta.get("custom", {}).get(NODE_STAMP, {}).get("node", node.name)
+        msg = f"{name!r} cannot run on {engine}: {fault}. Run on another engine, or prepare the model for {engine}"
+        raise MismatchError(msg)
 
 
 def _describe(module: GraphModule, quantize: Node, node: Node, activation: Node | None) -> Mac | None:
@@ -212,10 +231,12 @@ def _lower_casts(module: GraphModule) -> None:
 def _join_casts(module: GraphModule) -> None:
     """Let a packed layer read what the packed layer before it wrote, without unpacking the codes between them."""
     for node in list(module.graph.nodes):
-        if not _is_cast(module, node, ToQuint8) or not _is_cast(module, node.args[0], ToCodes):
+        source = node.args[0] if _is_cast(module, node, ToQuint8) else None
+        if source is None or not _is_cast(module, source, ToCodes):
             continue
-        node.replace_all_uses_with(node.args[0].args[0])
-        module.graph.erase_node(node)
+        if module.get_submodule(str(source.target)).bounds is None:
+            node.replace_all_uses_with(source.args[0])
+            module.graph.erase_node(node)
 
 
 def _is_cast(module: GraphModule, node: Any, kind: type[nn.Module]) -> bool:  # noqa: ANN401

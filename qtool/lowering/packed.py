@@ -20,8 +20,11 @@ quantized = torch.ops.quantized
 class PackedMac(nn.Module):
     """A convolution or linear layer whose weight is packed for one engine.
 
-    The engines saturate to 0..255 only, so a narrower output range is clamped afterwards: without that, values
+    The engines saturate to 0..255 only, so a narrower output range is left to be clamped: without that, values
     beyond the calibrated range would give codes above 127, and the next layer would saturate.
+
+    Attributes:
+        clamp: the smallest and the largest code that may leave, or None where the engine sees to it.
     """
 
     def __init__(self, mac: Mac, engine: str) -> None:
@@ -32,21 +35,20 @@ class PackedMac(nn.Module):
         self.is_1d = mac.is_conv1d
         lower, upper = mac.bounds
         relu_does_it = mac.has_relu and lower == mac.output.zero_point
-        self.clamp = None
+        self.clamp: tuple[int, int] | None = None
         if upper < 255 or (lower > 0 and not relu_does_it):
-            self.clamp = (mac.output.value(lower), mac.output.value(upper))
+            self.clamp = mac.bounds
         uses_relu = relu_does_it and self.clamp is None
         self.run = _operator(mac, uses_relu=uses_relu)
         with packing_for(engine):
             self.packed = _pack(mac)  # carries its engine from here on
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the output as quint8; so is the input."""
+        """Return the output as quint8, not clamped yet; so is the input."""
         return on_rows(self._run, x) if self.is_linear else on_images(self._run, x, is_1d=self.is_1d)
 
     def _run(self, x: Tensor) -> Tensor:
-        y = self.run(x, self.packed, self.output.scale, self.output.zero_point)
-        return y if self.clamp is None else torch.ops.aten.hardtanh_(y, *self.clamp)
+        return self.run(x, self.packed, self.output.scale, self.output.zero_point)
 
 
 def _operator(mac: Mac, *, uses_relu: bool) -> Any:  # noqa: ANN401 - a torch op

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from qtool.backends.faults import conv_fault
 from qtool.backends.record import Support
 from qtool.config.select import settings_for
 from qtool.errors import UsageError
+from qtool.passes.match import conv_geometry
+from qtool.passes.ops import value
 from qtool.types import MAC_OPS, Isa, Op, Verdict
 
 if TYPE_CHECKING:
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from qtool.config.schema import QuantizeConfig
     from qtool.config.select import NodeSettings
     from qtool.passes.match import Match
+
+CONVOLUTIONS = frozenset({Op.CONV1D, Op.CONV2D})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +91,8 @@ def _check_asked(match: Match, name: str, request: Request) -> None:
     settings = request.settings(name, match.op)
     if settings.dtype != "int8":
         return
-    if match.op is None or request.backend.rule(match.op).support is Support.UNSUPPORTED:
-        why = match.reason if match.op is None else f"{request.backend.name} has no int8 {match.op}"
+    why = _impossible(match, request)
+    if why:
         msg = f"{name!r} cannot run in int8 ({why}), but {settings.origin} asks for it; narrow its match, or give `op`"
         raise UsageError(msg)
 
@@ -105,9 +110,19 @@ def _float_reason(match: Match, name: str, request: Request) -> str:
         return match.reason
     if name in request.keep_float:
         return request.keep_float[name]
+    return _impossible(match, request)
+
+
+def _impossible(match: Match, request: Request) -> str:
+    """Return why the backend cannot run a match in int8, or an empty string."""
+    if match.op is None:
+        return match.reason
     if request.backend.rule(match.op).support is Support.UNSUPPORTED:
         return f"{request.backend.name} has no int8 {match.op}"
-    return ""
+    if match.op not in CONVOLUTIONS:
+        return ""
+    weight: Any = match.node.args[1]
+    return conv_fault(request.backend, match.op, value(weight).shape, conv_geometry(match.node).groups)
 
 
 def _moved_into_multiplications(
