@@ -48,8 +48,8 @@ fuzz: $(READY) ## the property tests, those of the file readers too, with many m
 accuracy: $(READY) ## EfficientNet-Lite0 over ten draws of photos, torch's own flow beside it
 	$(PYTHON) benchmarks/accuracy.py
 
-zoo: $(READY) ## many models on every engine
-	$(PYTEST) -m slow tests/zoo
+zoo: $(READY) ## many models and kernels on every engine: an hour
+	$(PYTEST) -m slow
 
 check: lint type test ## what CI runs
 
