@@ -103,7 +103,7 @@ class Spec:
         source: where the rule comes from.
 
     Raises:
-        RangeError: qmin and qmax do not fit the dtype or each other.
+        RangeError: qmin and qmax do not fit the dtype or each other, or say another range than reduce_range.
 
     Example:
         >>> Spec(dtype=Dtype.UINT8, qmin=0, qmax=127, reduce_range=True, observer="minmax").num_steps
@@ -127,6 +127,12 @@ class Spec:
             msg = (
                 f"range {self.qmin}..{self.qmax} does not fit {self.dtype.value}: "
                 f"it must lie in {low}..{high} with qmin < qmax"
+            )
+            raise RangeError(msg)
+        if self.reduce_range and (self.qmin, self.qmax) == (low, high):
+            msg = (
+                f"reduce_range is set, but qmin={self.qmin} and qmax={self.qmax} are the full range of "
+                f"{self.dtype.value}: give the reduced range, for example 0..127, or clear reduce_range"
             )
             raise RangeError(msg)
         if (self.axis is None) != (self.granularity is Granularity.TENSOR):

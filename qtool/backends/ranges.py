@@ -197,9 +197,9 @@ def check_activation(spec: Spec) -> None:
         RangeError: they contradict each other; the message names both.
 
     Example:
-        >>> check_activation(Spec(dtype=Dtype.UINT8, qmin=0, qmax=255, reduce_range=True))
+        >>> check_activation(Spec(dtype=Dtype.UINT8, qmin=0, qmax=63, reduce_range=True))
         Traceback (most recent call last):
-        RangeError: reduce_range=True contradicts the range 0..255: reduced uint8 is 0..127 ...
+        RangeError: reduce_range=True contradicts the range 0..63: reduced uint8 is 0..127 ...
     """
     name = RangeName.REDUCED if spec.reduce_range else RangeName.FULL
     qmin, qmax = int_range(spec.dtype, name)

@@ -11,7 +11,7 @@ from qtool.errors import DtypeError, RangeError
 from qtool.numerics.fake_quantize import fake_quantize
 from qtool.numerics.fixed_dtype import FixedDtypeModule
 from qtool.numerics.qparams import SCALE_CEILING, SCALE_FLOOR, QParams, symmetric_zero_point
-from qtool.types import DTYPE_LIMITS, Granularity, Spec
+from qtool.types import Granularity, Spec
 
 
 class FakeQuantize(FixedDtypeModule):
@@ -123,12 +123,6 @@ class FakeQuantize(FixedDtypeModule):
 
 
 def _check_spec(spec: Spec, num_channels: int | None) -> None:
-    if spec.reduce_range and (spec.qmin, spec.qmax) == DTYPE_LIMITS[spec.dtype]:
-        msg = (
-            f"reduce_range is set, but qmin={spec.qmin} and qmax={spec.qmax} are the full range of "
-            f"{spec.dtype.value}: give the reduced range, for example 0..127, or clear reduce_range"
-        )
-        raise RangeError(msg)
     if (num_channels is None) != (spec.granularity is Granularity.TENSOR):
         msg = f"granularity {spec.granularity.value!r} with num_channels={num_channels}: only 'channel' needs it"
         raise RangeError(msg)

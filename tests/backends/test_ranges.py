@@ -233,7 +233,7 @@ def test_a_reduced_pair_fits_int16():
 
 
 @pytest.mark.parametrize(
-    ("reduce_range", "qmin", "qmax"), [(True, 0, 255), (False, 0, 127), (True, 0, 63), (True, 0, 128), (False, 1, 255)]
+    ("reduce_range", "qmin", "qmax"), [(False, 0, 127), (True, 0, 63), (True, 0, 128), (False, 1, 255)]
 )
 def test_case_07_a_range_that_contradicts_reduce_range_raises(reduce_range, qmin, qmax):
     contradictory = Spec(dtype=Dtype.UINT8, qmin=qmin, qmax=qmax, reduce_range=reduce_range)
