@@ -15,11 +15,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A model and the shape of its input; `islands` counts the nodes that must stay float."""
+    """A model and the shape of its input; `islands` counts the nodes that must stay float.
+
+    Dimension 0 of the input is the batch, unless `has_batch` is False.
+    """
 
     build: Callable[[], nn.Module]
     shape: tuple[int, ...]
     islands: int = 0
+    has_batch: bool = True
 
 
 class Lambda(nn.Module):
@@ -67,7 +71,15 @@ def conv(i=4, o=8, k=3, **kwargs):
     return nn.Conv2d(i, o, k, **kwargs)
 
 
+def dead_channels(layer):
+    """A channel without weight and without bias, one with a bias alone, and one whose bias dwarfs its weight."""
+    layer.weight.data[:2], layer.bias.data[:2] = 0.0, torch.tensor([0.0, 0.7])
+    layer.weight.data[2] *= 1e-9
+    return layer
+
+
 IMAGE = (4, 4, 12, 12)
+LARGE = (4, 4, 24, 24)
 SIGNAL = (4, 4, 40)
 ROW = (16, 24)
 
@@ -106,6 +118,9 @@ PATTERNS: dict[str, Pattern] = {
     "cat_relu": Pattern(lambda: Lambda(lambda m, x: F.relu(torch.cat([m.a(x), m.b(x)], 1)), a=conv(), b=conv()), IMAGE),
     "max_pool1d": Pattern(lambda: nn.Sequential(nn.Conv1d(4, 8, 3), nn.MaxPool1d(3, 2, 1)), SIGNAL),
     "max_pool2d": Pattern(lambda: nn.Sequential(conv(), nn.MaxPool2d(3, 2, 1, ceil_mode=True), conv(8, 4)), IMAGE),
+    "max_pool2d_large": Pattern(
+        lambda: nn.Sequential(conv(), nn.MaxPool2d((3, 2), 2, (1, 0), dilation=2), conv(8, 4)), LARGE
+    ),
     "avg_pool1d": Pattern(lambda: nn.Sequential(nn.Conv1d(4, 8, 3), nn.AvgPool1d(2)), SIGNAL),
     "avg_pool2d": Pattern(lambda: nn.Sequential(conv(), nn.AvgPool2d(3, 2, padding=1), conv(8, 4)), IMAGE),
     "adaptive_avg_pool2d": Pattern(
@@ -126,6 +141,25 @@ PATTERNS: dict[str, Pattern] = {
     "chunk": Pattern(lambda: Lambda(lambda m, x: torch.cat(m.a(x).chunk(2, 1)[::-1], 1), a=conv()), IMAGE),
     "dropout": Pattern(lambda: nn.Sequential(conv(), nn.Dropout(0.5), conv(8, 4)), IMAGE),
     "pad": Pattern(lambda: nn.Sequential(nn.ZeroPad2d((1, 2, 0, 1)), conv(), nn.ZeroPad2d(1), conv(8, 4)), IMAGE),
+    "pad_reflect": Pattern(
+        lambda: nn.Sequential(conv(), nn.ReflectionPad2d(1), conv(8, 4, padding=1, padding_mode="circular")), IMAGE
+    ),
+    "pad_with_a_number": Pattern(lambda: nn.Sequential(conv(), nn.ConstantPad2d(1, 2.0), conv(8, 4)), IMAGE, islands=1),
+    "padding_same": Pattern(
+        lambda: nn.Sequential(conv(padding="same"), conv(8, 4, (4, 2), dilation=(1, 3), padding="same")), IMAGE
+    ),
+    "padding_same_1d": Pattern(lambda: nn.Conv1d(4, 4, 4, padding="same"), SIGNAL),
+    "pixel_shuffle": Pattern(lambda: nn.Sequential(conv(), nn.PixelShuffle(2), conv(2, 4)), IMAGE),
+    "upsample_nearest": Pattern(lambda: nn.Sequential(conv(), nn.Upsample(scale_factor=2), conv(8, 4)), IMAGE),
+    "stack": Pattern(lambda: Lambda(lambda m, x: torch.stack([m.a(x), m.b(x)], 1), a=conv(), b=conv()), IMAGE),
+    "without_batch": Pattern(
+        lambda: nn.Sequential(conv(), nn.ReLU(), nn.MaxPool2d(2), conv(8, 4)), (4, 40, 40), has_batch=False
+    ),
+    "without_batch_1d": Pattern(
+        lambda: nn.Sequential(nn.Conv1d(4, 8, 3), nn.MaxPool1d(2), nn.Conv1d(8, 4, 3)), (4, 300), has_batch=False
+    ),
+    "one_row": Pattern(lambda: nn.Linear(24, 200), (24,), has_batch=False),
+    "dead_channels": Pattern(lambda: nn.Sequential(dead_channels(conv()), conv(8, 4)), IMAGE),
     "relu_alone": Pattern(lambda: Lambda(lambda m, x: F.relu(t := m.a(x)) + t, a=conv()), IMAGE),
     "called_twice": Pattern(lambda: Lambda(lambda m, x: m.a(m.a(x) * 50), a=conv(4, 4, padding=1)), IMAGE, islands=1),
     "tuple_output": Pattern(lambda: Lambda(lambda m, x: (m.a(x), {"b": m.b(x)}), a=conv(), b=conv()), IMAGE),

@@ -155,6 +155,8 @@ def _export(model: nn.Module, examples: tuple[Any, ...], inputs: tuple[InputStam
         with torch.no_grad(), warnings.catch_warnings():
             # Said of every LSTM: its list of weights. torch.export puts them back itself.
             warnings.filterwarnings("ignore", message=r"The tensor attributes? .* assigned during export")
+            # Of a copy that the float kernel makes; here it becomes a pad of its own.
+            warnings.filterwarnings("ignore", message="Using padding='same' with even kernel lengths")
             return torch.export.export(model, examples, dynamic_shapes=dynamic_shapes(examples, inputs), strict=False)
     except Exception as error:
         raise CaptureError(_explain(error)) from error

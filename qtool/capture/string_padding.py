@@ -31,21 +31,23 @@ def _make_explicit(node: Node) -> None:
     names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
     defaults = (None, None, None, 1, "valid", 1, 1)
     given = {**dict(zip(names, defaults, strict=True)), **dict(zip(names, node.args, strict=False)), **node.kwargs}
-    dilation: Any = given["dilation"]
-    dilations = (
-        list(dilation) * (rank if len(dilation) == 1 else 1) if isinstance(dilation, list) else [dilation] * rank
-    )
+    strides, dilations = _per_dimension(given["stride"], rank), _per_dimension(given["dilation"], rank)
     kernel = given["weight"].meta["val"].shape[2:]  # type: ignore[union-attr]
     totals = [d * (k - 1) if given["padding"] == "same" else 0 for d, k in zip(dilations, kernel, strict=True)]
     source: Any = given["input"]
     if any(total % 2 for total in totals):
         source, totals = _padded(node, source, totals), [0] * rank
     node.args = (
-        source, given["weight"], given["bias"], given["stride"], [total // 2 for total in totals], dilations,
+        source, given["weight"], given["bias"], strides, [total // 2 for total in totals], dilations,
         given["groups"],
     )  # fmt: skip
     node.kwargs = {}
     node.target = _WITH_NUMBERS[node.target]
+
+
+def _per_dimension(argument: Any, rank: int) -> list[int]:  # noqa: ANN401 - an argument of the node
+    values = list(argument) if isinstance(argument, (list, tuple)) else [argument]
+    return values * rank if len(values) == 1 else values
 
 
 def _padded(node: Node, source: Node, totals: list[int]) -> Node:

@@ -8,11 +8,13 @@ from typing import ClassVar
 import pytest
 import torch
 
+from qtool.capture.export import capture, describe_inputs
+from qtool.config.load import config_from_mapping
 from qtool.runtime.verify import edge_codes
 from qtool.types import Isa, Verdict
 from qtool.workflows.calibrate import calibrate
 from qtool.workflows.convert import convert
-from qtool.workflows.prepare import prepare
+from qtool.workflows.prepare import prepare_program
 from qtool.workflows.verify import verify
 from tests.patterns import PATTERNS, make_pattern
 
@@ -24,17 +26,26 @@ FLOOD = 10.0
 
 
 @functools.cache
-def prepared_pattern(name: str, backend: str, isa: Isa):
+def captured_pattern(name: str):
+    """Captured once for all engines: it is most of the work, and independent of them."""
     model, x = make_pattern(name)
-    prepared = prepare(model, x, {"target": {"backend": backend, "isa": isa.value}})
+    dynamic = PATTERNS[name].has_batch
+    return capture(model, (x,), describe_inputs((x,), dynamic_batch=dynamic)), x
+
+
+@functools.cache
+def prepared_pattern(name: str, backend: str, isa: Isa):
+    program, x = captured_pattern(name)
+    prepared = prepare_program(program, config_from_mapping({"target": {"backend": backend, "isa": isa.value}}))
     calibrate(prepared, [x])
     return prepared, x
 
 
-def saturating(shape: torch.Size) -> torch.Tensor:
-    x = torch.randn(shape, generator=torch.Generator().manual_seed(7)) * BEYOND
-    x[0], x[1] = FLOOD, -FLOOD
-    return x
+def both_inputs(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The input calibrated on, which reaches every end of every range, and one that goes far beyond."""
+    beyond = torch.randn(x.shape, generator=torch.Generator().manual_seed(7)) * BEYOND
+    beyond[0], beyond[1] = FLOOD, -FLOOD
+    return x, beyond
 
 
 class EngineTemplate:
@@ -44,23 +55,29 @@ class EngineTemplate:
     @pytest.mark.parametrize("name", PATTERNS)
     def test_at_most_one_step_per_node(self, name):
         prepared, x = prepared_pattern(name, self.backend, self.isa)
-        inputs = (saturating(x.shape),)
-        differences = verify(prepared, convert(prepared), inputs)
-        assert differences.keys() == {edge.name for edge in prepared.plan.edges}
-        assert max(differences.values()) <= 1
+        converted = convert(prepared)
+        for inputs in both_inputs(x):
+            differences = verify(prepared, converted, (inputs,))
+            assert differences.keys() == {edge.name for edge in prepared.plan.edges}
+            assert max(differences.values()) <= 1
 
     @pytest.mark.parametrize("name", PATTERNS)
     def test_the_inputs_cover_every_range(self, name):
-        """What the test above rests on: every scale meets both ends of its range, and 5 % of all codes are ends."""
+        """What the test above rests on: every scale meets both ends of its range, and 5 % of all codes are ends.
+
+        To within a step: where an edge before it clamps, or an op rounds, the last code may be out of reach.
+        """
         prepared, x = prepared_pattern(name, self.backend, self.isa)
-        codes = edge_codes(prepared, (saturating(x.shape),))
+        codes = [edge_codes(prepared, (inputs,)) for inputs in both_inputs(x)]
         groups = {edge.group: edge.spec for edge in prepared.plan.edges}
+        members = {group: [edge.name for edge in prepared.plan.edges if edge.group == group] for group in groups}
         found = {
-            group: torch.cat([codes[edge.name].flatten() for edge in prepared.plan.edges if edge.group == group])
-            for group in groups
+            group: torch.cat([run[name].flatten() for run in codes for name in names])
+            for group, names in members.items()
         }
-        met = {group: (int(values.min()), int(values.max())) for group, values in found.items()}
-        assert met == {group: (spec.qmin, spec.qmax) for group, spec in groups.items()}
+        for group, spec in groups.items():
+            assert int(found[group].min()) <= spec.qmin + 1
+            assert int(found[group].max()) >= spec.qmax - 1
         ends = [(values == groups[group].qmin) | (values == groups[group].qmax) for group, values in found.items()]
         assert sum(int(e.sum()) for e in ends) >= 0.05 * sum(e.numel() for e in ends)
 
