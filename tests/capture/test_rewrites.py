@@ -9,7 +9,7 @@ from qtool.capture.export import capture, describe_inputs
 from qtool.errors import CaptureError
 from tests.patterns import Lambda, conv
 
-X = (2, 4, 9, 10)
+X = (2, 4, 14, 15)
 
 
 def graph_module(model, shape=X):

@@ -1,0 +1,79 @@
+"""On a CPU without VNNI, which two environment variables make of any: right for `any`, refused for `vnni`."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from qtool.workflows.calibrate import calibrate
+from qtool.workflows.convert import convert
+from qtool.workflows.prepare import prepare
+from qtool.workflows.save import save
+from tests.patterns import bn2d, conv
+
+CAPS = {"FBGEMM_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}  # read when the libraries start
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+    import json, sys
+    import torch
+    from qtool.errors import MismatchError
+    from qtool.runtime.module import RuntimeModel
+    from qtool.workflows.load import read
+    from qtool.workflows.verify import verify
+
+    found = {}
+    for name in sys.argv[1:]:
+        prepared, converted = read(f"{name}.prepared.pt2"), read(f"{name}.pt2")
+        try:
+            RuntimeModel(converted)
+            found[name] = max(verify(prepared, converted).values())
+        except MismatchError as error:
+            found[name] = str(error)
+    print(json.dumps(found))
+"""
+
+
+def strong_model():
+    """Weights of one sign and large activations: products that add up, as saturation needs them."""
+    torch.manual_seed(0)
+    model = nn.Sequential(conv(16, 32), bn2d(32), nn.ReLU(), conv(32, 32, groups=32), conv(32, 16), nn.Flatten(),
+                          nn.Linear(16 * 6 * 6, 10)).eval()  # fmt: skip
+    for layer in model:
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+            layer.weight.data.abs_().add_(layer.weight.data.max())
+    return model, torch.rand(4, 16, 12, 12)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("capped")
+    model, x = strong_model()
+    names = []
+    for backend, isa in (("fbgemm", "any"), ("x86", "any"), ("onednn", "any"), ("onednn", "vnni"), ("qnnpack", "any")):
+        prepared = prepare(model, x, {"target": {"backend": backend, "isa": isa}})
+        calibrate(prepared, [x])
+        names.append(f"{backend}-{isa}")
+        save(prepared, folder / f"{names[-1]}.prepared.pt2")
+        save(convert(prepared), folder / f"{names[-1]}.pt2")
+    environment = {**os.environ, **CAPS, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), *names]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", ["fbgemm-any", "x86-any", "onednn-any", "qnnpack-any"])
+def test_a_model_for_any_cpu_is_right_without_vnni(found, name):
+    assert found[name] <= 1
+
+
+def test_a_model_for_vnni_is_refused_without_it_by_name(found):
+    message = found["onednn-vnni"]
+    assert isinstance(message, str), message
+    assert message.startswith("0, 4, 6 would saturate without a message: they were made for onednn with isa vnni")
