@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,7 +21,6 @@ from qtool.types import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from qtool.backends.record import Backend
     from qtool.cli.streams import Stdout
@@ -65,7 +65,7 @@ def command(file: str, output: str, backend: str | None, allow_uncalibrated: boo
     """
     check_one_result(output, as_json=as_json)
     asked = None if backend is None else find_backend(backend)
-    check_output(output)
+    check_output(output, sources=() if file == STREAM else (Path(file),))
     source = read_input(file)
     stamp = check_loadable(read_qtool_file(source))
     if stamp.stage not in (Stage.PREPARED, Stage.TRAINED):
@@ -112,6 +112,9 @@ def _convert(source: Path | bytes, target: Backend, *, allow_uncalibrated: bool,
 def _print_steps(converted: _Converted, stdout: Stdout | None) -> None:
     """Print the comparison as a result, or as a message where stdout is taken."""
     if converted.steps is None:
+        return
+    if not converted.steps:
+        say("verify: no node is int8, so there is nothing to compare")
         return
     rows = [(name, str(steps)) for name, steps in converted.steps.items()]
     table = text_table(("node", "steps"), rows, right={"steps"})

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qtool.config.schema import Config
+    from qtool.runtime.module import RuntimeModel
+    from qtool.runtime.prepared import PreparedModel
     from qtool.stamp.schema import Stamp
     from qtool.workflows.evaluate import Evaluation
 
@@ -128,6 +130,13 @@ def _tell_differences(stamp: Stamp, settings: Config) -> None:
         say("note: the file was prepared with another config; it is measured against the float model of this one")
 
 
+def _tell_uncalibrated(model: PreparedModel | RuntimeModel) -> None:
+    """Say how much of a prepared model is float still: its numbers would look far too good."""
+    missing: tuple[str, ...] = getattr(model, "uncalibrated", tuple)()
+    if missing:
+        say(f"note: not calibrated, so measured in float: {len(missing)} of the model's activations")
+
+
 def _check_engine_name(engine: str | None) -> None:
     names = [record.engine for record in BACKENDS if record.engine is not None]
     if engine is not None and engine not in names:
@@ -150,5 +159,6 @@ def _evaluate(
 
     seed_everything(seed)
     model = load(source, engine=engine)
+    _tell_uncalibrated(model)
     with progress("evaluate") as on_batch:
         return evaluate_from_config(model, settings, on_batch=on_batch), getattr(model, "engine", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -11,9 +12,10 @@ from qtool.cli.config_file import read_config
 from qtool.cli.messages import say
 from qtool.cli.options import config_argument, json_option, output_option, seed_option, traceback_option
 from qtool.cli.progress import progress
-from qtool.cli.streams import check_output, claimed_stdout, write_output
+from qtool.cli.streams import STREAM, check_output, claimed_stdout, write_output
 from qtool.cli.summary import check_one_result, json_text, summary, summary_lines
 from qtool.cli.terminal import has_color, width_of
+from qtool.config.paths import resolve_path
 from qtool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,10 +48,18 @@ def command(config: str, output: str | None, dry_run: bool, as_json: bool, seed:
         raise UsageError(msg)
     check_one_result(output, as_json=as_json)
     settings = read_config(config)
-    check_output(output)
+    check_output(output, sources=_sources(config, settings))
     with claimed_stdout() as stdout:
         _prepare(settings, output, stdout, as_json=as_json, seed=seed)
     return 0
+
+
+def _sources(config: str, settings: Config) -> list[Path]:
+    """Return the files that the command reads and somebody made by hand or training."""
+    sources = [] if config == STREAM else [Path(config)]
+    if settings.model is not None and settings.model.checkpoint is not None:
+        sources.append(resolve_path(settings.model.checkpoint, settings.base))
+    return sources
 
 
 def _prepare(settings: Config, output: str, stdout: Stdout, *, as_json: bool, seed: int) -> None:

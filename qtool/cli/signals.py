@@ -24,20 +24,34 @@ class Terminated(BaseException):
 
 @contextmanager
 def raised_signals() -> Iterator[None]:
-    """Raise `Terminated` on SIGTERM and SIGHUP within the block; signals that the caller ignores (nohup) stay so."""
+    """Raise `Terminated` on SIGTERM and SIGHUP within the block; signals that the caller ignores (nohup) stay so.
+
+    An extension module that is being imported may swallow the exception and fail with one of its own; then the
+    signal, or Ctrl-C, is still what ended the block.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {signum: signal.getsignal(signum) for signum in _ENDING}
+    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, *_ENDING)}
+    received: list[int] = []
+
+    def end(signum: int, _frame: FrameType | None) -> None:
+        received.append(signum)
+        raise _ending(signum)
+
     for signum, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(signum, _raise)
+        if handler in (signal.SIG_DFL, signal.default_int_handler):
+            signal.signal(signum, end)
     try:
         yield
+    except Exception as error:
+        if received:
+            raise _ending(received[0]) from error
+        raise
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)
 
 
-def _raise(signum: int, _frame: FrameType | None) -> None:
-    raise Terminated(signum)
+def _ending(signum: int) -> BaseException:
+    return KeyboardInterrupt() if signum == signal.SIGINT else Terminated(signum)

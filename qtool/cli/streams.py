@@ -19,7 +19,7 @@ from qtool.errors import UsageError, nearest
 from qtool.workflows.atomic_file import check_writable, write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 STREAM = "-"
 """The file name that means stdin or stdout."""
@@ -33,30 +33,43 @@ def read_input(file: str) -> Path | bytes:
     """
     if file == STREAM:
         return _read_stdin()
-    path = Path(file)
-    if path.is_dir():
-        msg = f"{file!r} is a folder; name a file in it"
+    if not file:
+        msg = "the name of the file is empty; name one, or - for standard input"
         raise UsageError(msg)
+    path = Path(file)
     try:
-        if path.exists() and not path.is_file():
+        if path.exists() and not path.is_file() and not path.is_dir():
             return _not_empty(path.read_bytes())  # a pipe, `<(command)`: it can be opened only once
         with path.open("rb"):
             return path
+    except IsADirectoryError as error:
+        msg = f"{file!r} is a folder; name a file in it"
+        raise UsageError(msg) from error
     except FileNotFoundError as error:
         msg = f"there is no file {file!r}{nearest(path.name, _names_beside(path))}"
         raise UsageError(msg) from error
-    except OSError as error:
-        msg = f"cannot read {file!r}: {error.strerror or error}"
+    except UsageError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        msg = f"cannot read {file!r}: {getattr(error, 'strerror', None) or error}"
         raise UsageError(msg) from error
 
 
-def check_output(file: str) -> None:
+def check_output(file: str, *, sources: Iterable[Path] = ()) -> None:
     """Find out before any work whether `-o FILE` could be written.
 
+    Args:
+        file: what `-o` names.
+        sources: files that the command reads, which its result must not replace.
+
     Raises:
-        UsageError: binary output would go to a terminal, or the file cannot be written.
+        UsageError: binary output would go to a terminal, the file cannot be written, or it is one of the sources.
     """
+    if not file:
+        msg = "-o: the name of the file is empty; name one, or - for standard output"
+        raise UsageError(msg)
     if file != STREAM:
+        _check_is_no_source(Path(file), sources)
         check_writable(Path(file))
     elif sys.stdout is not None and sys.stdout.isatty():
         msg = (
@@ -64,6 +77,19 @@ def check_output(file: str) -> None:
             "write it to a file (-o FILE), or pipe it into the next command"
         )
         raise UsageError(msg)
+
+
+def _check_is_no_source(path: Path, sources: Iterable[Path]) -> None:
+    if any(_is_same_file(path, source) for source in sources):
+        msg = f"{str(path)!r} is read by this command and would be lost; name another file with -o"
+        raise UsageError(msg)
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except (OSError, ValueError):
+        return False  # one of them is not there
 
 
 def write_output(file: str, data: bytes | memoryview, stdout: Stdout) -> None:
@@ -193,7 +219,7 @@ def _read_stdin() -> bytes:
         msg = "'-' reads standard input, but it is closed"
         raise UsageError(msg)
     if sys.stdin.isatty():
-        msg = "'-' reads a model from standard input, but that is a terminal; pipe one in, or name a file"
+        msg = "'-' reads standard input, but that is a terminal; pipe something in, or name a file"
         raise UsageError(msg)
     try:
         return _not_empty(sys.stdin.buffer.read())

@@ -20,8 +20,8 @@ def width_of(stdout: Stdout) -> int:
     if not stdout.is_terminal or stdout.descriptor is None:
         return UNLIMITED_WIDTH
     stated = os.environ.get("COLUMNS", "")
-    if stated.isdecimal() and int(stated) > 0:
-        return int(stated)
+    if stated.isdecimal() and int(stated[:9]) > 0:
+        return min(int(stated[:9]), UNLIMITED_WIDTH)
     return os.get_terminal_size(stdout.descriptor).columns or USUAL_WIDTH
 
 

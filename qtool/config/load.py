@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ from qtool.config.source import mark_of_position, parse_yaml
 from qtool.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from qtool.config.document import Document, KeyPath
 
 MAX_BYTES = 1 << 18
@@ -80,7 +79,14 @@ def config_from_mapping(mapping: Mapping[str, object], where: str = "config") ->
         >>> config_from_mapping({"target": {"backend": "qnnpack"}}).quantize.reduce_range
         <Reduce.AUTO: 'auto'>
     """
+    _check_is_mapping(mapping, where)
     return _validated(document_from_mapping({"version": 1, **mapping}, where), Path.cwd())
+
+
+def _check_is_mapping(found: object, where: str) -> None:
+    if not isinstance(found, Mapping):
+        kind = type(found).__name__
+        raise ConfigError([f"{where}: found a value of type {kind}; allowed: a mapping, or the path of a config file"])
 
 
 def changed(config: Config, changes: Mapping[str, object], where: str) -> Config:

@@ -12,11 +12,12 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from qtool.errors import nearest
+from qtool.types import MAC_OPS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from qtool.config.schema import ActivationObserver, GranularityChoice, QuantizeConfig
+    from qtool.config.schema import ActivationObserver, GranularityChoice, Override, QuantizeConfig
     from qtool.types import Op, Reduce
 
 DEFAULT_ORIGIN = "quantize"
@@ -102,8 +103,30 @@ def unmatched_patterns(quantize: QuantizeConfig, names_and_ops: Collection[tuple
     patterns: list[tuple[str, str, Op | None]]
     patterns = [(f"quantize.skip.{i}", pattern, None) for i, pattern in enumerate(quantize.skip)]
     patterns += [(f"quantize.overrides.{i}.match", o.match, o.op) for i, o in enumerate(quantize.overrides)]
-    faults = ((key, _fault(pattern, op, names_and_ops)) for key, pattern, op in patterns)
+    faults = [(key, _fault(pattern, op, names_and_ops)) for key, pattern, op in patterns]
+    for i, override in enumerate(quantize.overrides):
+        faults += [(f"quantize.overrides.{i}.{key}", text) for key, text in _idle_settings(override, names_and_ops)]
     return [f"{quantize.locate(key)}: {key}: {fault}" for key, fault in faults if fault]
+
+
+def _idle_settings(override: Override, names_and_ops: Collection[tuple[str, Op | None]]) -> list[tuple[str, str]]:
+    """Return key and fault of the settings that are of weights, where no node that the override matches has one.
+
+    The reduced range is such a setting: it is for kernels that multiply by weights, and only their inputs have it.
+    """
+    matched = [op for name, op in names_and_ops if matches(override.match, name) and override.op in (None, op)]
+    if not matched or MAC_OPS & set(matched):
+        return []
+    given = {"granularity": override.granularity, "reduce_range": override.reduce_range}
+    needed = ", ".join(sorted(MAC_OPS))
+    return [
+        (
+            key,
+            f"found {str(value)!r}, but none of the {len(matched)} nodes it is for is a {needed}; it would do nothing",
+        )
+        for key, value in given.items()
+        if value is not None
+    ]
 
 
 def _fault(pattern: str, op: Op | None, names_and_ops: Collection[tuple[str, Op | None]]) -> str:

@@ -101,11 +101,11 @@ def take_apart(item: object, inputs: tuple[InputConfig, ...], name: str) -> Item
 
 def _parts(item: object, num_inputs: int, name: str) -> tuple[tuple[torch.Tensor, ...], Any]:
     """Return the input tensors of an item, and its label or None."""
-    tensors = _input_tensors(item, num_inputs)
+    tensors = _input_tensors(item, num_inputs, name)
     if tensors is not None:
         return tensors, None
     if isinstance(item, tuple | list) and len(item) == 2:
-        tensors = _input_tensors(item[0], num_inputs)
+        tensors = _input_tensors(item[0], num_inputs, name)
         if tensors is not None:
             return tensors, item[1]
     what = "a tensor" if num_inputs == 1 else f"a tuple of {num_inputs} tensors, one for each model input"
@@ -113,14 +113,24 @@ def _parts(item: object, num_inputs: int, name: str) -> tuple[tuple[torch.Tensor
     raise DataError(msg)
 
 
-def _input_tensors(value: object, num_inputs: int) -> tuple[torch.Tensor, ...] | None:
+def _input_tensors(value: object, num_inputs: int, name: str) -> tuple[torch.Tensor, ...] | None:
     """Return the value as one tensor for each input, or None if it is something else."""
     if isinstance(value, torch.Tensor):
         value = (value,)
     if not isinstance(value, tuple | list) or len(value) != num_inputs:
         return None
-    tensors = tuple(v.detach().cpu() for v in value if isinstance(v, torch.Tensor))
+    tensors = tuple(_plain(v, name) for v in value if isinstance(v, torch.Tensor))
     return tensors if len(tensors) == num_inputs else None
+
+
+def _plain(tensor: torch.Tensor, name: str) -> torch.Tensor:
+    """Return the tensor on the CPU; only one whose values lie there, each on its own, can be a sample."""
+    kinds = {"meta": tensor.is_meta, "quantized": tensor.is_quantized, "nested": tensor.is_nested}
+    kinds[str(tensor.layout).removeprefix("torch.")] = tensor.layout is not torch.strided
+    if found := next((kind for kind, is_one in kinds.items() if is_one), None):
+        msg = f"{name} is a {found} tensor: give a dense tensor of values"
+        raise DataError(msg)
+    return tensor.detach().cpu()
 
 
 def _class_index(label: Any, name: str) -> int | None:  # noqa: ANN401

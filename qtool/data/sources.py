@@ -116,13 +116,26 @@ def open_source(source: Source, *, inputs: tuple[InputConfig, ...], base: Path) 
         The source, after `select` and `limit`.
 
     Raises:
-        DataError: the source is not there or is empty; see the kinds.
+        DataError: the source is not there or is empty, see the kinds; or the model takes batches of another size.
         MissingDependencyError: it needs a package that is not installed.
     """
     samples = _open(source, inputs, base)
+    size = inputs[0].shape[0] if inputs else None
+    if isinstance(size, int) and source.batch_size != size:
+        msg = (
+            f"model input {inputs[0].name!r} takes batches of {size}, and batch_size is {source.batch_size}: set "
+            f"batch_size: {size}, or give the first dimension a name such as batch"
+        )
+        raise DataError(msg)
     if isinstance(samples, UserStream):
         return DataSource(samples, source.batch_size, inputs)
     selected = Selected(samples, selected_indices(len(samples), source.select, source.limit))
+    if isinstance(size, int) and len(selected) % size:
+        msg = (
+            f"model input {inputs[0].name!r} takes batches of {size}, which {len(selected)} samples do not fill: set "
+            f"limit: {len(selected) // size * size or size}"
+        )
+        raise DataError(msg)
     return DataSource(selected, source.batch_size, inputs)
 
 

@@ -34,11 +34,20 @@ def user_code(name: str, doing: str) -> Iterator[None]:
     except QtoolError:
         raise
     except (Exception, SystemExit) as error:
-        msg = f"{name}: {doing} raised {type(error).__name__}: {error}. That is your code: run it alone to see where"
+        msg = f"{name}: {doing} raised {_words(error)}. That is your code: run it alone to see where"
         raise DataError(msg) from error
     finally:
         if added and folder in sys.path:
             sys.path.remove(folder)
+
+
+def _words(error: BaseException) -> str:
+    """Return the error's type, and its message where it has one that can be read."""
+    try:
+        message = str(error)
+    except Exception:  # the user's class may do anything
+        message = ""
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def import_attribute(name: str) -> Any:  # noqa: ANN401

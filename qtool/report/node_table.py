@@ -78,13 +78,16 @@ def node_table(nodes: Sequence[NodeCells], *, width: int) -> list[RenderableType
     """Return the nodes as renderables: a table if `width` columns are enough for one, else paragraphs."""
     columns = [name for name in _TENSOR_COLUMNS if any(getattr(each, name) for node in nodes for each in node.tensors)]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
-    table.add_column("node", overflow="fold", max_width=_MAX_NODE_WIDTH)
+    full, narrow = (_natural_width(nodes, columns, limit) for limit in (width, _MAX_NODE_WIDTH))
+    # A name that is cut in two cannot be searched for, so it is cut only where the table would not fit otherwise.
+    is_whole = full <= width
+    table.add_column("node", overflow="fold", no_wrap=is_whole, max_width=None if is_whole else _MAX_NODE_WIDTH)
     for name in ("as", *columns, "backend"):
         table.add_column(name, no_wrap=True, justify="right" if name in _NUMBERS else "left")
     table.add_column("why", overflow="fold", min_width=_MIN_WHY_WIDTH, max_width=_MAX_WHY_WIDTH)
     for node in nodes:
         table.add_row(*_cells(node, columns))
-    return [table] if _natural_width(nodes, columns) <= width else [part for node in nodes for part in _paragraph(node)]
+    return [table] if narrow <= width else [part for node in nodes for part in _paragraph(node)]
 
 
 def _cells(node: NodeCells, columns: Sequence[str]) -> list[Text]:
@@ -97,9 +100,12 @@ def _as_text(node: NodeCells) -> Text:
     return text.append(f" {shortened(node.pattern)}")
 
 
-def _natural_width(nodes: Sequence[NodeCells], columns: Sequence[str]) -> int:
-    """Return the columns that the table needs; rich would squeeze cells to one letter a line instead of giving up."""
-    names = min(_MAX_NODE_WIDTH, max((cell_len(shortened(node.name)) for node in nodes), default=4))
+def _natural_width(nodes: Sequence[NodeCells], columns: Sequence[str], max_node_width: int) -> int:
+    """Return the columns that the table needs, with names of at most `max_node_width`.
+
+    Rich would squeeze cells to one letter a line instead of giving up.
+    """
+    names = min(max_node_width, max((cell_len(shortened(node.name)) for node in nodes), default=4))
     patterns = max((len(node.verdict.value) + 1 + cell_len(shortened(node.pattern)) for node in nodes), default=2)
     backends = max((cell_len(node.backend) for node in nodes), default=7)
     tensors = [

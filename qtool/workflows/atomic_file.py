@@ -27,7 +27,15 @@ def check_writable(path: Path) -> None:
         Traceback (most recent call last):
         qtool.errors.UsageError: cannot write 'no/such/folder/int8.pt2': there is no folder 'no/such/folder'; ...
     """
-    target = _final_target(path)
+    try:
+        _check_writable(path, _final_target(path))
+    except UsageError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        raise _cannot_write(path, error) from error
+
+
+def _check_writable(path: Path, target: Path) -> None:
     if target.is_dir():
         msg = f"cannot write {str(path)!r}: it is a folder; name a file in it"
         raise UsageError(msg)
@@ -39,12 +47,9 @@ def check_writable(path: Path) -> None:
     if not target.parent.is_dir():
         msg = f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}; make it first (mkdir -p)"
         raise UsageError(msg)
-    try:
-        sibling, descriptor = _new_sibling(target)
-        os.close(descriptor)
-        sibling.unlink()
-    except OSError as error:
-        raise _cannot_write(path, error) from error
+    sibling, descriptor = _new_sibling(target)
+    os.close(descriptor)
+    sibling.unlink()
 
 
 def write_atomically(path: Path, data: bytes | memoryview) -> None:
@@ -58,13 +63,13 @@ def write_atomically(path: Path, data: bytes | memoryview) -> None:
         >>> Path("/tmp/qtool-example").read_bytes()
         b'codes'
     """
-    target = _final_target(path)
     try:
+        target = _final_target(path)
         if _is_special(target):
             _write_through(target, data)
         else:
             _write_and_rename(target, data)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise _cannot_write(path, error) from error
 
 
@@ -106,5 +111,6 @@ def _is_special(target: Path) -> bool:
     return target.exists() and not target.is_file()
 
 
-def _cannot_write(path: Path, error: OSError) -> UsageError:
-    return UsageError(f"cannot write {str(path)!r}: {error.strerror or error}; nothing was left behind")
+def _cannot_write(path: Path, error: OSError | ValueError) -> UsageError:
+    reason = getattr(error, "strerror", None) or error
+    return UsageError(f"cannot write {str(path)!r}: {reason}; nothing was left behind")

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from qtool.errors import NonFiniteError, UncalibratedError
+from qtool.errors import NonFiniteError, UncalibratedError, UsageError
+from qtool.runtime.prepared import PreparedModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from qtool.runtime.prepared import PreparedModel
+LABELS = ". Of a pair of inputs and labels give the inputs alone"
 
 
 @torch.no_grad()
@@ -33,18 +34,23 @@ def calibrate(prepared: PreparedModel, batches: Iterable[Any], *, on_batch: Call
 
     Raises:
         UncalibratedError: there was no batch.
+        UsageError: another kind of model, or a batch that the model does not take.
         NonFiniteError: NaN or infinity was met; the message names the edge and the batch.
     """
+    _check_arguments(prepared, batches)
     prepared.observe()
     num_batches = num_samples = 0
     try:
         for batch in batches:
-            arguments = _arguments(batch)
+            arguments = _arguments(batch, num_batches)
             try:
                 prepared(*arguments)
             except NonFiniteError as error:
                 msg = f"batch {num_batches}: {error}"
                 raise NonFiniteError(msg) from error
+            except UsageError as error:
+                msg = f"batch {num_batches}: {error}{LABELS if _is_pair(batch) else ''}"
+                raise UsageError(msg) from error
             num_batches += 1
             num_samples += _num_samples(arguments)
             if on_batch is not None:
@@ -57,11 +63,29 @@ def calibrate(prepared: PreparedModel, batches: Iterable[Any], *, on_batch: Call
     return num_batches
 
 
-def _arguments(batch: Any) -> tuple[Any, ...]:  # noqa: ANN401
+def _check_arguments(prepared: object, batches: object) -> None:
+    if not isinstance(prepared, PreparedModel):
+        msg = f"calibrate takes what qtool.prepare returned; this is a {type(prepared).__name__}"
+        raise UsageError(msg)
+    if not (hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")) or isinstance(
+        batches, (str, bytes, Mapping)
+    ):
+        msg = f"batches is a {type(batches).__name__}; give a list, a generator or a DataLoader of batches"
+        raise UsageError(msg)
+
+
+def _arguments(batch: Any, number: int) -> tuple[Any, ...]:  # noqa: ANN401
     inputs = getattr(batch, "inputs", batch)
     if isinstance(inputs, (Tensor, Mapping)):
         return (inputs,)
+    if not isinstance(inputs, (tuple, list)):
+        msg = f"batch {number} is a {type(inputs).__name__}; give a tensor, or a tuple of the model's arguments"
+        raise UsageError(msg)
     return tuple(inputs)
+
+
+def _is_pair(batch: object) -> bool:
+    return isinstance(batch, (tuple, list)) and len(batch) == 2
 
 
 def _num_samples(arguments: tuple[Any, ...]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qtool.errors import UncalibratedError
+from qtool.errors import UncalibratedError, UsageError
 from qtool.passes.annotate import annotate
 from qtool.runtime.converted import ConvertedModel, convert_calibrated
 from qtool.runtime.prepared import PreparedModel
@@ -26,7 +26,7 @@ def convert(prepared: PreparedModel, backend: str | None = None, *, allow_uncali
 
     Raises:
         UncalibratedError: observers saw no data; all are named.
-        UsageError: no such backend, or it cannot do what the config asks for.
+        UsageError: no such backend, it cannot do what the config asks for, or the model is no prepared one.
     """
     return convert_calibrated(planned_for(prepared, backend, allow_uncalibrated=allow_uncalibrated))
 
@@ -38,6 +38,7 @@ def planned_for(
 
     It is `prepared` itself where nothing changes. Arguments and errors are those of `convert`.
     """
+    _check_is_prepared(prepared)
     if backend is not None and backend != prepared.plan.backend:
         prepared = _replanned(prepared, backend, {})
     missing = prepared.uncalibrated()
@@ -46,6 +47,14 @@ def planned_for(
     if not allow_uncalibrated:
         raise UncalibratedError(_refusal(prepared, missing), nodes=missing)
     return _without(prepared, missing)
+
+
+def _check_is_prepared(model: object) -> None:
+    if not isinstance(model, PreparedModel):
+        msg = (
+            f"convert takes what qtool.prepare returned, or qtool.load of such a file; this is a {type(model).__name__}"
+        )
+        raise UsageError(msg)
 
 
 def _refusal(prepared: PreparedModel, missing: tuple[str, ...]) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qtool.backends.host import host_facts
+from qtool.errors import UsageError
 from qtool.inspection.inspect import inspect_file
 
 if TYPE_CHECKING:
-    import os
-
     from qtool.inspection.findings import Report
     from qtool.types import Isa
 
@@ -29,7 +29,7 @@ def inspect(
         isa: `any`, `vnni` or `no-vnni`, the CPU it is to run on; None is the one it was made for.
 
     Raises:
-        UsageError: no such file, backend or ISA.
+        UsageError: no such file, backend or ISA, or the source is neither path nor bytes.
         FileFormatError: the file is not a zip, damaged, or refused; see docs/security.md.
 
     Example:
@@ -37,5 +37,12 @@ def inspect(
         >>> report.outcome.value, report.findings[0].code
         ('findings', 'QT301')
     """
+    _check_is_source(source)
     content = source if isinstance(source, bytes) else Path(source)
     return inspect_file(content, backend=backend, isa=isa, host=host_facts())
+
+
+def _check_is_source(source: object) -> None:
+    if not isinstance(source, (bytes, str, os.PathLike)):
+        msg = f"inspect takes the path of a file or its bytes; this is a {type(source).__name__}"
+        raise UsageError(msg)

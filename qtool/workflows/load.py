@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -25,13 +26,20 @@ def load(source: str | Path | bytes | BinaryIO, *, engine: str | None = None) ->
         A PreparedModel for a prepared file; for a converted one a RuntimeModel, packed for its engine.
 
     Raises:
-        UsageError: the file cannot be read; no such engine.
+        UsageError: the file cannot be read; no such engine; an engine is asked for and the file is a prepared one.
         FileFormatError: not a file of qtool's, damaged, or changed since it was written.
         MissingEngineError: this torch does not have the engine.
         MismatchError: the model would saturate silently with that engine on this CPU; its nodes are named.
     """
     model = read(source)
-    return model if isinstance(model, PreparedModel) else RuntimeModel(model, engine)
+    if not isinstance(model, PreparedModel):
+        return RuntimeModel(model, engine)
+    if engine is not None:
+        msg = (
+            f"a {model.stamp.stage.value} model runs on no engine, and engine {engine!r} is asked for; convert it first"
+        )
+        raise UsageError(msg)
+    return model
 
 
 def read(source: str | Path | bytes | BinaryIO) -> PreparedModel | ConvertedModel:
@@ -40,7 +48,14 @@ def read(source: str | Path | bytes | BinaryIO) -> PreparedModel | ConvertedMode
         return from_bytes(source)
     if isinstance(source, (str, Path)):
         return from_bytes(_content(Path(source)), where=source)
+    _check_gives_bytes(source)
     return from_bytes(source.read())
+
+
+def _check_gives_bytes(source: object) -> None:
+    if isinstance(source, io.TextIOBase) or not hasattr(source, "read"):
+        msg = f"cannot load from a {type(source).__name__}: give a path, bytes, or a file open for reading in mode 'rb'"
+        raise UsageError(msg)
 
 
 def _content(path: Path) -> bytes:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
 from qtool.capture.export import capture, describe_inputs
 from qtool.config.load import config_from_mapping, load_config
 from qtool.data.sources import open_source
+from qtool.errors import UsageError
 from qtool.passes.annotate import annotate
 from qtool.runtime.prepared import Origin, PreparedModel, source_digest
 from qtool.workflows.calibrate import calibrate
@@ -15,8 +18,6 @@ from qtool.workflows.float_model import build_model, example_inputs, input_stamp
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
-
-    from torch import nn
 
     from qtool.capture.program import FloatProgram
     from qtool.config.schema import Config
@@ -46,7 +47,7 @@ def prepare(
     Raises:
         ConfigError: the config is wrong; every fault is named with its place.
         CaptureError: the model cannot be captured; the message names the line of its code.
-        UsageError: the backend cannot do what the config asks for.
+        UsageError: the backend cannot do what the config asks for, or the model is no module.
 
     Example:
         >>> config = {"target": {"backend": "fbgemm"}}
@@ -55,6 +56,7 @@ def prepare(
         10
         >>> qtool.save(qtool.convert(prepared), "int8.pt2")
     """
+    _check_is_module(model)
     settled = _settled(config)
     arguments = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
     stated = () if settled.model is None else input_stamps(settled.model)
@@ -97,6 +99,12 @@ def prepare_program(program: FloatProgram, config: Config) -> PreparedModel:
         preprocessing=_preprocessing(config),
     )
     return PreparedModel(program, _plan(program, config), origin)
+
+
+def _check_is_module(model: object) -> None:
+    if not isinstance(model, nn.Module):
+        msg = f"prepare takes a torch.nn.Module; this is a {type(model).__name__}"
+        raise UsageError(msg)
 
 
 def _settled(config: Config | Mapping[str, Any] | Path | str) -> Config:

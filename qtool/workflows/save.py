@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -23,7 +24,7 @@ def save(model: nn.Module, destination: str | Path | BinaryIO) -> None:
         destination: a path, or a binary file open for writing. A path holds the whole file or what it held before.
 
     Raises:
-        UsageError: another kind of model, or a path that cannot be written.
+        UsageError: another kind of model, a path that cannot be written, or a destination that takes no bytes.
     """
     if not isinstance(model, (PreparedModel, ConvertedModel)):
         msg = (
@@ -36,4 +37,11 @@ def save(model: nn.Module, destination: str | Path | BinaryIO) -> None:
         check_writable(path)
         write_atomically(path, to_bytes(model))
     else:
+        _check_takes_bytes(destination)
         destination.write(to_bytes(model))
+
+
+def _check_takes_bytes(destination: object) -> None:
+    if isinstance(destination, io.TextIOBase) or not hasattr(destination, "write"):
+        msg = f"cannot save to a {type(destination).__name__}: give a path, or a file open for writing in mode 'wb'"
+        raise UsageError(msg)

@@ -30,6 +30,15 @@ def broken_classifier():
     raise RuntimeError(message)
 
 
+class UnreadableError(Exception):
+    def __str__(self):
+        raise ValueError
+
+
+def unreadable_failure():
+    raise UnreadableError
+
+
 def exiting_classifier():
     sys.exit(0)
 

@@ -83,7 +83,7 @@ def test_stdin_from_a_terminal_is_refused(folder):
     os.close(theirs)
     os.close(ours)
     assert result.returncode == 2
-    assert "that is a terminal; pipe one in, or name a file" in result.stderr
+    assert "that is a terminal; pipe something in, or name a file" in result.stderr
 
 
 def test_closed_stdin(folder):
@@ -197,8 +197,9 @@ def test_unwritable_output_is_found_before_any_work(source, tmp_path, output, re
         (signal.SIGHUP, 129, "ended by SIGHUP; nothing was written"),
     ],
 )
-def test_signals_end_the_work(source, folder, signum, status, words):
-    process = start([source, "-o", folder / "x", "--sleep"], program=TOY)
+@pytest.mark.parametrize("way", ["--sleep", "--swallow"])
+def test_signals_end_the_work(source, folder, signum, status, words, way):
+    process = start([source, "-o", folder / "x", way], program=TOY)
     wait_for(process, "work begins")
     time.sleep(0.05)
     process.send_signal(signum)

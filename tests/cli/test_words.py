@@ -102,6 +102,10 @@ def test_a_terminal_gets_its_own_width_and_colour(plain_environment):
     assert width_of(stdout) == USUAL_WIDTH  # a new pseudo-terminal says 0
     plain_environment.setenv("COLUMNS", "132")
     assert width_of(stdout) == 132
+    plain_environment.setenv("COLUMNS", "9" * 5000)
+    assert width_of(stdout) == UNLIMITED_WIDTH
+    plain_environment.setenv("COLUMNS", "-5")
+    assert width_of(stdout) == USUAL_WIDTH
     assert has_color(stdout)
     os.close(ours)
     os.close(theirs)

@@ -207,3 +207,70 @@ def test_case_02_the_smallest_model(fails, write_config, tmp_path, monkeypatch, 
     monkeypatch.setattr(type(torch.backends.quantized), "supported_engines", property(lambda _: ["none"]))
     assert fails("convert", tmp_path / "linear.pt2", "-o", output)[0] == 4
     assert fails("convert", tmp_path / "linear.pt2", "-o", output, "--backend", "qnpack")[0] == 2
+
+
+@pytest.fixture
+def checkpointed(tmp_path, write_config):
+    torch.save(noisy_classifier().state_dict(), tmp_path / "w.pth")
+    return write_config({"model.random_init": None, "model.checkpoint": "w.pth"})
+
+
+@pytest.mark.parametrize("target", ["model.yaml", "w.pth", "link.pth"])
+def test_prepare_does_not_replace_what_it_reads(fails, tmp_path, checkpointed, target):
+    (tmp_path / "link.pth").symlink_to("w.pth")
+    before = [(tmp_path / name).read_bytes() for name in ("model.yaml", "w.pth")]
+    status, message = fails("prepare", checkpointed, "-o", tmp_path / target)
+    assert status == 2
+    assert f"{target}' is read by this command and would be lost; name another file with -o" in message
+    assert [(tmp_path / name).read_bytes() for name in ("model.yaml", "w.pth")] == before
+
+
+def test_convert_does_not_replace_what_it_reads(fails, files, tmp_path):
+    copy = tmp_path / "p.pt2"
+    copy.write_bytes((files / "prepared.pt2").read_bytes())
+    (tmp_path / "hard.pt2").hardlink_to(copy)
+    status, message = fails("convert", copy, "-o", tmp_path / "hard.pt2")
+    assert status == 2
+    assert "is read by this command and would be lost" in message
+    assert copy.read_bytes() == (files / "prepared.pt2").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("x" * 300, "File name too long"), ("a\0b", "embedded null"), ("", "empty")]
+)
+def test_a_name_that_no_file_can_have(fails, files, write_config, tmp_path, name, reason):
+    for arguments in (
+        ("inspect", name),
+        ("convert", name, "-o", tmp_path / "x"),
+        ("evaluate", name, "--config", files / "model.yaml"),
+        ("convert", files / "prepared.pt2", "-o", name),
+        ("prepare", write_config(), "-o", name),
+    ):
+        status, message = fails(*arguments)
+        assert status == 2
+        assert reason in message
+
+
+def test_code_whose_error_cannot_be_read(fails, write_config, output):
+    config = write_config({"model.factory": "tests.cli.models:unreadable_failure"})
+    status, message = fails("prepare", config, "-o", output)
+    assert status == 3
+    assert "building the model raised UnreadableError. That is your code" in message
+
+
+def test_a_prepared_model_without_calibration_is_not_measured_in_silence(tmp_path, write_config, capfd):
+    config = write_config({"data.calibrate": None})
+    assert run(["prepare", str(config), "-o", str(tmp_path / "p.pt2")]) == 0
+    capfd.readouterr()
+    assert run(["evaluate", str(tmp_path / "p.pt2"), "--config", str(config)]) == 0
+    assert "note: not calibrated, so measured in float: 5 of the model's activations" in capfd.readouterr().err
+
+
+def test_verify_of_a_model_without_int8_nodes_says_so(tmp_path, write_config, capfd):
+    config = write_config({"quantize.skip": ["*"]})
+    assert run(["prepare", str(config), "-o", str(tmp_path / "p.pt2")]) == 0
+    capfd.readouterr()
+    assert run(["convert", str(tmp_path / "p.pt2"), "-o", str(tmp_path / "q.pt2"), "--verify"]) == 0
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "verify: no node is int8, so there is nothing to compare" in err

@@ -176,3 +176,19 @@ def test_an_override_whose_op_no_matched_node_has_is_an_error():
 def test_a_model_without_nodes_matches_nothing():
     assert len(unmatched_patterns(quantize(skip=["*"]), [])) == 1
     assert unmatched_patterns(quantize(), []) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("granularity", "tensor"), ("granularity", "channel"), ("reduce_range", "never"), ("reduce_range", "always")],
+)
+def test_a_setting_of_weights_for_nodes_without_is_an_error(key, value):
+    idle = {"match": "features.1.*", "op": "add", key: value}
+    [problem] = unmatched_patterns(quantize(overrides=[idle]), NODES)
+    assert problem == (
+        f"config: quantize.overrides.0.{key}: found '{value}', but none of the 1 nodes it is for is a "
+        "conv1d, conv2d, linear; it would do nothing"
+    )
+    mixed = {"match": "features.1", key: value}
+    assert unmatched_patterns(quantize(overrides=[mixed]), NODES) == []
+    assert unmatched_patterns(quantize(overrides=[{**idle, key: None, "observer": "mse"}]), NODES) == []

@@ -185,3 +185,15 @@ def test_the_current_folder_is_importable_only_while_user_code_runs(mine, tmp_pa
     assert len(list(samples)) == 1
     assert str(tmp_path) not in sys.path
     del sys.modules["beside"]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("torch.ones(3, 2).to_sparse()", "sparse_coo"),
+        ("torch.ones(3, 2, device='meta')", "meta"),
+    ],
+)
+def test_tensors_without_values_of_their_own_are_refused(mine, code, kind):
+    with pytest.raises(DataError, match=f"mine:data item 0 is a {kind} tensor: give a dense tensor of values"):
+        everything(mine(f"def data(): yield {code}"))

@@ -106,3 +106,16 @@ def test_a_factory_that_hands_out_one_iterator_is_told_so(tmp_path, monkeypatch)
     with pytest.raises(DataError, match="gave no samples: a factory must return them anew"):
         list(source.batches())
     del sys.modules["once"]
+
+
+def test_a_model_with_a_fixed_batch_is_given_whole_batches_only():
+    fixed = (InputConfig(name="x", shape=(4, 1, 8, 8)),)
+
+    def opened(**settings):
+        return open_source(SyntheticSource(kind="synthetic", **settings), inputs=fixed, base=Path())
+
+    with pytest.raises(DataError, match="'x' takes batches of 4, and batch_size is 10: set batch_size: 4"):
+        opened(count=20)
+    with pytest.raises(DataError, match="takes batches of 4, which 22 samples do not fill: set limit: 20"):
+        opened(count=22, batch_size=4)
+    assert [len(batch) for batch in opened(count=22, limit=20, batch_size=4).batches()] == [4] * 5

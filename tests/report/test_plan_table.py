@@ -72,3 +72,11 @@ def test_names_are_printed_as_they_are_but_harmless():
     assert r"conv[0]:smile:\x1b[2J" in text
     assert "[red]" in text
     assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(("width", "is_whole"), [(1000, True), (196, True), (185, False)])
+def test_a_long_name_is_cut_only_where_it_has_to_be(width, is_whole):
+    plan = sample_plan()
+    name = "blocks.12.depthwise_conv.static_padding.of.a.deep.model"
+    stem = dataclasses.replace(plan.nodes[0], name=name)
+    assert (name in render_plan(dataclasses.replace(plan, nodes=(stem,)), width=width)) is is_whole
