@@ -24,7 +24,7 @@ MODELS: dict[str, tuple[Callable[..., nn.Module], dict[str, Any], int]] = {
     "squeezenet": (models.squeezenet1_1, {}, 96),
     "densenet121": (models.densenet121, {}, 64),
     "googlenet": (models.googlenet, {"init_weights": False}, 64),
-    "inception_v3": (models.inception_v3, {"init_weights": False}, 96),
+    "inception_v3": (models.inception_v3, {"init_weights": False, "aux_logits": False}, 96),
     "mnasnet": (models.mnasnet1_0, {}, 64),
     "efficientnet_b0": (models.efficientnet_b0, {}, 64),
     "regnet_x": (models.regnet_x_400mf, {}, 64),
