@@ -53,7 +53,7 @@ class RangeSummary:
 
     Example:
         >>> RangeSummary(num_nodes=3, reduced=("conv1",)).text()
-        'mixed: 1 of 3 nodes reduced'
+        'mixed: 1 of 3 convolutions and linears reduced'
     """
 
     num_nodes: int
@@ -69,8 +69,8 @@ class RangeSummary:
         if not self.num_nodes:
             return "no int8 convolution or linear"
         if self.is_mixed:
-            return f"mixed: {len(self.reduced)} of {self.num_nodes} nodes reduced"
-        return f"{'reduced' if self.reduced else 'full'} in all {self.num_nodes} nodes"
+            return f"mixed: {len(self.reduced)} of {self.num_nodes} convolutions and linears reduced"
+        return f"{'reduced' if self.reduced else 'full'} in all {self.num_nodes} convolutions and linears"
 
 
 @dataclass(frozen=True, kw_only=True)

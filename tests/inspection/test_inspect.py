@@ -59,12 +59,15 @@ def test_case_01_a_file_without_stamp_is_unknown_and_never_ok():
 def test_case_04_a_mixed_file_says_how_many_nodes_are_reduced():
     report = inspect_file(sample_file(backend="onednn", isa=Isa.VNNI, reduced=frozenset({"stem"})))
     summary = report.range_summary()
-    assert summary.text() == "mixed: 1 of 3 nodes reduced"
+    assert summary.text() == "mixed: 1 of 3 convolutions and linears reduced"
     assert summary.reduced == ("stem",)
     assert report.outcome is Outcome.OK
 
 
-@pytest.mark.parametrize(("reduced", "text"), [(NOTHING, "full in all 3 nodes"), (ALL, "reduced in all 3 nodes")])
+@pytest.mark.parametrize(
+    ("reduced", "text"),
+    [(NOTHING, "full in all 3 convolutions and linears"), (ALL, "reduced in all 3 convolutions and linears")],
+)
 def test_the_range_summary_of_an_even_file(reduced, text):
     assert inspect_file(sample_file(reduced=reduced)).range_summary().text() == text
 

@@ -29,7 +29,7 @@ def test_it_tells_all_that_the_report_tells(document):
         "num_int8": 3,
         "float_islands": {"silu has no int8 kernel": 1},
         "reduced_nodes": ["stem"],
-        "range": "mixed: 1 of 3 nodes reduced",
+        "range": "mixed: 1 of 3 convolutions and linears reduced",
     }
     assert document["num_findings"] == {"error": 0, "warning": 0, "info": 1}
     [finding] = document["findings"]
