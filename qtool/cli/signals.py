@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
+_received: list[int] = []
 
 
 class Terminated(BaseException):
@@ -26,31 +27,43 @@ class Terminated(BaseException):
 def raised_signals() -> Iterator[None]:
     """Raise `Terminated` on SIGTERM and SIGHUP within the block; signals that the caller ignores (nohup) stay so.
 
-    An extension module that is being imported may swallow the exception and fail with one of its own; then the
-    signal, or Ctrl-C, is still what ended the block.
+    An extension module that is being imported may swallow the exception. If it then fails with one of its own, the
+    signal, or Ctrl-C, is still what ended the block; if it goes on, `end_if_asked` ends it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, *_ENDING)}
-    received: list[int] = []
-
-    def end(signum: int, _frame: FrameType | None) -> None:
-        received.append(signum)
-        raise _ending(signum)
-
+    _received.clear()
     for signum, handler in before.items():
         if handler in (signal.SIG_DFL, signal.default_int_handler):
-            signal.signal(signum, end)
+            signal.signal(signum, _end)
     try:
         yield
     except Exception as error:
-        if received:
-            raise _ending(received[0]) from error
+        if _received:
+            raise _ending(_received[0]) from error
         raise
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)
+        _received.clear()
+
+
+def end_if_asked() -> None:
+    """Raise what a signal within the block has raised before, in case somebody swallowed it.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed.
+        Terminated: SIGTERM or SIGHUP came.
+    """
+    if _received:
+        raise _ending(_received[0])
+
+
+def _end(signum: int, _frame: FrameType | None) -> None:
+    _received.append(signum)
+    raise _ending(signum)
 
 
 def _ending(signum: int) -> BaseException:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from qtool.cli.signals import end_if_asked
 from qtool.errors import UsageError, nearest
 from qtool.workflows.atomic_file import check_writable, write_atomically
 
@@ -94,6 +95,7 @@ def _is_same_file(one: Path, other: Path) -> bool:
 
 def write_output(file: str, data: bytes | memoryview, stdout: Stdout) -> None:
     """Write a whole model to `-o FILE`: a file appears whole or not at all."""
+    end_if_asked()
     if file == STREAM:
         stdout.write(data)
     else:

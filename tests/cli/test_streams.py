@@ -197,7 +197,7 @@ def test_unwritable_output_is_found_before_any_work(source, tmp_path, output, re
         (signal.SIGHUP, 129, "ended by SIGHUP; nothing was written"),
     ],
 )
-@pytest.mark.parametrize("way", ["--sleep", "--swallow"])
+@pytest.mark.parametrize("way", ["--sleep", "--swallow=fail", "--swallow=go-on"])
 def test_signals_end_the_work(source, folder, signum, status, words, way):
     process = start([source, "-o", folder / "x", way], program=TOY)
     wait_for(process, "work begins")

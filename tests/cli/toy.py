@@ -50,11 +50,13 @@ ERRORS = {
 @output_option(required=True)
 @click.option("--fail", type=click.Choice(list(ERRORS)))
 @click.option("--noise", is_flag=True, help="Write to stdout in every way that user code could.")
-@click.option("--swallow", is_flag=True, help="As --sleep, and meet the signal with an error of another kind.")
+@click.option("--swallow", type=click.Choice(["fail", "go-on"]), help="As --sleep, and swallow the signal.")
 @click.option("--sleep", is_flag=True, help="Say that work began, then wait for a signal.")
 @click.option("--findings", is_flag=True)
 @traceback_option
-def command(file: str, output: str, fail: str | None, noise: bool, sleep: bool, swallow: bool, findings: bool) -> int:
+def command(
+    file: str, output: str, fail: str | None, noise: bool, sleep: bool, swallow: str | None, findings: bool
+) -> int:
     """Copy FILE."""
     check_output(output)
     source = read_input(file)
@@ -65,20 +67,21 @@ def command(file: str, output: str, fail: str | None, noise: bool, sleep: bool, 
         if sleep:
             time.sleep(30)
         if swallow:
-            fail_when_interrupted()
+            swallow_a_signal(fail_after=swallow == "fail")
         if fail is not None:
             raise ERRORS[fail]
         write_output(output, source if isinstance(source, bytes) else Path(source).read_bytes(), stdout)
     return 1 if findings else 0
 
 
-def fail_when_interrupted() -> None:
-    """Do as numpy does when a signal comes while it is imported."""
+def swallow_a_signal(*, fail_after: bool) -> None:
+    """Do as numpy and torch do when a signal comes while they are imported."""
     try:
         time.sleep(30)
     except BaseException:
-        message = "module 'numpy' has no attribute 'logical_and'"
-        raise AttributeError(message) from None
+        if fail_after:
+            message = "module 'numpy' has no attribute 'logical_and'"
+            raise AttributeError(message) from None
 
 
 def make_noise() -> None:
