@@ -48,7 +48,12 @@ CODES = "codes"
 
 
 def lower(module: GraphModule, engine: str) -> GraphModule:
-    """Edit the module of a reference program so that its int8 ops run on `engine`; returns its argument."""
+    """Edit the module of a reference program so that its int8 ops run on `engine`; returns its argument.
+
+    Raises:
+        MismatchError: the program's activations are int8; torch's engines take uint8.
+    """
+    _check_unsigned(module, engine)
     module.add_module(KERNELS, nn.Module())
     for node in list(module.graph.nodes):
         if node.target is qdq_ops.quantize_per_tensor:
@@ -61,6 +66,16 @@ def lower(module: GraphModule, engine: str) -> GraphModule:
     module.graph.lint()
     module.recompile()
     return module
+
+
+def _check_unsigned(module: GraphModule, engine: str) -> None:
+    """Refuse int8 activations before a kernel does; shifted to uint8 they could saturate, which nobody checked."""
+    if any(n.target is qdq_ops.quantize_per_tensor and Grid.of(n).dtype is not torch.uint8 for n in module.graph.nodes):
+        msg = (
+            f"the model's activations are int8, and {engine} takes uint8: it was made for a runtime outside torch. "
+            f"Prepare the model for {engine} with target.backend, or run what qtool.convert returned, without an engine"
+        )
+        raise MismatchError(msg)
 
 
 def _lower_edge(module: GraphModule, quantize: Node, engine: str) -> None:
