@@ -104,7 +104,8 @@ def nearest(name: str, allowed: Iterable[str], *, limit: int = 1) -> str:
         >>> nearest("qnpack", ["fbgemm", "qnnpack"])
         "; did you mean 'qnnpack'?"
     """
-    close = get_close_matches(name, list(allowed), n=limit, cutoff=0.5)
+    by_lower = {choice.lower(): choice for choice in allowed}
+    close = [by_lower[match] for match in get_close_matches(name.lower(), list(by_lower), n=limit, cutoff=0.5)]
     if not close:
         return ""
     return f"; did you mean {' or '.join(repr(match) for match in close)}?"

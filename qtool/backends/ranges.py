@@ -121,6 +121,7 @@ def activation_spec(backend: Backend, isa: Isa, consumers: Sequence[Consumer], *
 
     Raises:
         RangeError: a consumer's op is unknown, or unsupported by the backend.
+        UsageError: one consumer asks never to reduce what another needs reduced.
 
     Example:
         >>> conv = Consumer(node="features.0", op=Op.CONV2D)
@@ -216,12 +217,15 @@ def _reduction(backend: Backend, isa: Isa, consumers: Sequence[Consumer]) -> tup
     readers = [consumer for consumer in consumers if consumer.op in MAC_OPS]
     if not readers:
         return False, "no int8 convolution or linear reads it", backend.source
+    never = next((reader for reader in readers if reader.reduce is Reduce.NEVER), None)
     always = next((reader for reader in readers if reader.reduce is Reduce.ALWAYS), None)
     if always:
+        _check_never(never, f"{always.node!r} asks for always")
         return True, f"asked for: always ({always.node})", _ASKED_FOR
     saturating = [reader for reader in readers if _can_saturate(backend, isa, reader)]
     auto = next((reader for reader in saturating if reader.reduce is Reduce.AUTO), None)
     if auto:
+        _check_never(never, f"{auto.node!r} would saturate on {CPU_WORDS[isa]}")
         why = f"{_kernel(backend, auto)} adds pairs in int16 on {CPU_WORDS[isa]} ({auto.node})"
         return True, why, backend.rule(auto.op).source
     if saturating:
@@ -230,6 +234,16 @@ def _reduction(backend: Backend, isa: Isa, consumers: Sequence[Consumer]) -> tup
         return False, why, _ASKED_FOR
     first = readers[0]
     return False, f"{_kernel(backend, first)} is exact on {CPU_WORDS[isa]}", backend.rule(first.op).source
+
+
+def _check_never(never: Consumer | None, but: str) -> None:
+    """Refuse to reduce what one reader asks to keep: a request is honoured or is an error."""
+    if never:
+        msg = (
+            f"{never.node!r} asks for reduce_range: never, but it shares its input's range with others, and {but}. "
+            f"Ask for the same at all nodes that read the value"
+        )
+        raise UsageError(msg)
 
 
 def _can_saturate(backend: Backend, isa: Isa, reader: Consumer) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle  # noqa: TID251 - for the type of the error it raises
+import zipfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ def _read(path: Path) -> Any:  # noqa: ANN401
     if not path.is_file():
         msg = f"checkpoint {str(path)!r} is not there; give its path in model.checkpoint, relative to the config file"
         raise UsageError(msg)
+    _check_format(path)
     try:
         return torch.load(path, map_location="cpu", weights_only=True)  # noqa: TID251 - executes nothing
     except pickle.UnpicklingError as error:
@@ -50,10 +52,29 @@ def _read(path: Path) -> Any:  # noqa: ANN401
             f"Save model.state_dict() instead of the model"
         )
         raise FileFormatError(msg) from error
-    except (OSError, RuntimeError, ValueError, EOFError, KeyError) as error:
+    except Exception as error:  # whatever a damaged pickle makes torch stumble over
         first = str(error).partition("\n")[0]
         msg = f"checkpoint {str(path)!r} cannot be read: {first}. It must be a state dict written by torch.save"
         raise FileFormatError(msg) from error
+
+
+def _check_format(path: Path) -> None:
+    """Refuse by its first bytes what torch would misread, or answer with advice that is not for our users."""
+    with path.open("rb") as file:
+        start = file.read(4)
+    if start == b"PK\x03\x04":
+        try:
+            with zipfile.ZipFile(path) as archive:
+                is_script = any(name.endswith("/constants.pkl") for name in archive.namelist())
+        except zipfile.BadZipFile as error:
+            msg = f"checkpoint {str(path)!r} is damaged ({error}); get it again"
+            raise FileFormatError(msg) from error
+        if is_script:
+            msg = f"checkpoint {str(path)!r} is a TorchScript model; save the state_dict() of the model it came from"
+            raise FileFormatError(msg)
+    elif start[:1] != b"\x80":
+        msg = f"checkpoint {str(path)!r} is no file of torch.save; it must be a state dict written by torch.save"
+        raise FileFormatError(msg)
 
 
 def _state_dict(found: Any, path: Path, key: str | None) -> Mapping[str, Any]:  # noqa: ANN401
@@ -89,8 +110,23 @@ def _check_float(state: Mapping[str, Tensor], path: Path) -> None:
         raise ModelError(msg)
 
 
+def _common_prefix(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
+    """Return what stands before every key of the checkpoint and makes them all the model's own when taken away."""
+    first = next(iter(own), "")
+    candidates = {name.removesuffix(first) for name in state if name.endswith(f".{first}")} if first else set()
+    fits = (p for p in candidates if {name.removeprefix(p) for name in state if name.startswith(p)} >= own.keys())
+    return next(fits, "")
+
+
 def _check_fit(model: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
     own = model.state_dict()
+    prefix = _common_prefix(own, state)
+    if prefix:
+        msg = (
+            f"the keys of checkpoint {str(path)!r} begin with {prefix!r} and the model's do not; "
+            f"save the state_dict() of the part that model.factory builds"
+        )
+        raise ModelError(msg)
     problems = [f"{name}: missing in the checkpoint" for name in own if name not in state]
     problems += [f"{name}: not in the model{nearest(name, own)}" for name in state if name not in own]
     problems += [

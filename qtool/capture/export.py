@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import logging
+import sysconfig
 import traceback
 import warnings
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -152,7 +155,7 @@ def dynamic_shapes(examples: tuple[Any, ...], inputs: tuple[InputStamp, ...]) ->
 
 def _export(model: nn.Module, examples: tuple[Any, ...], inputs: tuple[InputStamp, ...]) -> ExportedProgram:
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        with torch.no_grad(), warnings.catch_warnings(), _quiet(logging.getLogger("torch._subclasses.fake_tensor")):
             # Said of every LSTM: its list of weights. torch.export puts them back itself.
             warnings.filterwarnings("ignore", message=r"The tensor attributes? .* assigned during export")
             # Of a copy that the float kernel makes; here it becomes a pad of its own.
@@ -160,6 +163,17 @@ def _export(model: nn.Module, examples: tuple[Any, ...], inputs: tuple[InputStam
             return torch.export.export(model, examples, dynamic_shapes=dynamic_shapes(examples, inputs), strict=False)
     except Exception as error:
         raise CaptureError(_explain(error)) from error
+
+
+@contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    """Keep torch from logging a traceback of an error that becomes one of ours."""
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _explain(error: Exception) -> str:
@@ -177,11 +191,21 @@ def _explain(error: Exception) -> str:
     elif "data-dependent" in str(error) or "GuardOnDataDependent" in type(error).__name__:
         advice = "The model branches on values of a tensor: make the branch an argument of the constructor."
     else:
-        advice = "Check that the model runs on the example inputs and that it is plain tensor code."
+        advice = (
+            "Check that the model runs on tensors of the stated shapes and dtypes (`model.inputs`, or the example "
+            "inputs), with as many inputs, and that it is plain tensor code."
+        )
     return f"the model cannot be captured{where}: {first} ({type(error).__name__}). {advice}"
 
 
 def _user_line(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
-    users = [f for f in frames if "/torch/" not in f.filename and "/qtool/" not in f.filename and f.lineno]
+    users = [f for f in frames if f.lineno and not _is_machinery(f.filename)]
     return f" at {users[-1].filename}:{users[-1].lineno}" if users else ""
+
+
+def _is_machinery(filename: str) -> bool:
+    """Whether a frame is torch's, ours or Python's own; installed packages of the user's are none of these."""
+    if "/torch/" in filename or "/qtool/" in filename or filename.startswith("<"):
+        return True
+    return filename.startswith(sysconfig.get_path("stdlib")) and "site-packages" not in filename

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
+INPUT_NAME = "qtool_input"
+"""Key in a placeholder's meta: what people call the input."""
+
 EVAL_DROPOUTS = frozenset(
     {
         aten.dropout.default,
@@ -78,12 +81,12 @@ class _Rebuild:
         self.values[node] = value
         self.seen[node] = self.version.get(self.root(node), 0)
 
-    def emit(self, node: Node, target: Any = None, name: str | None = None) -> Node:  # noqa: ANN401 - fx's own types
+    def emit(self, node: Node, target: Any = None) -> Node:  # noqa: ANN401 - fx targets are anything callable
         """Append the old node to the new graph, reading current values."""
         args = fx.map_arg(node.args, self.current)
         kwargs = fx.map_arg(node.kwargs, self.current)
         target = target or node.target
-        name = name or (None if node.op == "call_function" else node.name)
+        name = None if node.op == "call_function" else node.name
         made = self.graph.create_node(node.op, target, args, kwargs, name=name, type_expr=node.type)
         made.meta = dict(node.meta)
         return made
@@ -94,7 +97,8 @@ def functional_graph(module: GraphModule, input_names: Sequence[str] = ()) -> Gr
 
     Args:
         module: the captured module.
-        input_names: names for the placeholders of tensors, in order; theirs are kept where there is none.
+        input_names: what people call the tensors among the inputs, in order; stands in the placeholders' meta, since
+            a name of Python's (`self`, `class`, `image 1`) cannot stand in generated code.
 
     Raises:
         CaptureError: an op writes in a way that has no functional form; the message names it.
@@ -104,8 +108,9 @@ def functional_graph(module: GraphModule, input_names: Sequence[str] = ()) -> Gr
     for node in module.graph.nodes:
         if node.op == "placeholder":
             is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
-            name = next(names, None) if is_tensor else None
-            state.store(node, state.emit(node, name, name))
+            made = state.emit(node)
+            made.meta[INPUT_NAME] = (next(names, "") if is_tensor else "") or str(node.target)
+            state.store(node, made)
         elif node.op == "get_attr" and not node.users:
             continue  # counters of batch norms and the like: nothing reads them in eval mode
         elif _is_eval_dropout(node):

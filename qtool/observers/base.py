@@ -201,7 +201,7 @@ class Observer(FixedDtypeModule, ABC):
             num_inf = values.numel() - int(finite.sum()) - num_nan
             msg = (
                 f"{num_nan} NaN and {num_inf} infinite of {values.numel()} values reached the observer: "
-                "find where they arise, or leave them out with non_finite='ignore'"
+                "look for them in the data, and in the layers before this one"
             )
             raise NonFiniteError(msg)
         return values[finite] if self.axis is None else values.where(finite, 0.0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from qtool.capture.functional import INPUT_NAME
+
 if TYPE_CHECKING:
     from torch import fx
     from torch.fx import Node
@@ -30,7 +32,7 @@ def node_names(graph: fx.Graph) -> dict[Node, str]:
     taken: Counter[str] = Counter()
     for node in graph.nodes:
         if node.op == "placeholder":
-            name = str(node.target)  # fx changes the node's own name where Python has it: `input` is `input_1`
+            name = node.meta[INPUT_NAME]
         elif node.op == "call_function":
             name = _base_name(node, calls[_call(node)], named_ops[_call(node)])
         else:

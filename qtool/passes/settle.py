@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from qtool.errors import NonFiniteError
 from qtool.numerics.qparams import QParams, bias_scale_floor
 from qtool.observers.registry import make_observer
 
@@ -60,7 +61,11 @@ def _settle_weight(prepared: Prepared, point: WeightPoint, nodes: list[NodePlan]
     spec = nodes[0].weight
     assert spec is not None
     observer = make_observer(spec.observer, axis=spec.axis, is_weight=True)
-    observer.update(point.weight)
+    try:
+        observer.update(point.weight)
+    except NonFiniteError as error:
+        msg = f"weight of {nodes[0].name!r}: {error}"
+        raise NonFiniteError(msg) from error
     scale, zero_point = observer.qparams(spec)
     if point.bias is not None:
         for activation in inputs:

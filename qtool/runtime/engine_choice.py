@@ -45,8 +45,8 @@ def _check_saturation(stamp: Stamp, backend: str) -> None:
     if wrong:
         msg = (
             f"{_few(wrong)} would saturate without a message: they were made for {_made_for(stamp)}, and {backend} "
-            f"on this CPU ({isa}) adds products in int16. Run with engine='qnnpack', or prepare the model again with "
-            f"target.backend: {backend} and target.isa: any"
+            f"on this CPU ({isa}) adds products in int16. Run on qnnpack (--engine qnnpack; in Python "
+            f"engine='qnnpack'), or prepare the model again with target.backend: {backend} and target.isa: any"
         )
         raise MismatchError(msg)
 

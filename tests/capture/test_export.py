@@ -4,6 +4,7 @@ from torch import nn
 
 from qtool.capture.export import capture, describe_inputs
 from qtool.errors import CaptureError
+from qtool.passes.naming import node_names
 from qtool.stamp.schema import InputStamp
 from tests.patterns import Lambda, conv
 
@@ -81,3 +82,27 @@ class Lambda2(nn.Module):
 
     def forward(self, left, right):
         return self.layer(left) + right
+
+
+@pytest.mark.parametrize("name", ["image data", "class", "self", "torch", "1x", "input:0", "x.y", "größe"])
+def test_an_input_may_bear_any_name(name):
+    model, x = nn.Linear(4, 4).eval(), torch.randn(2, 4)
+    program = capture(model, (x,), (InputStamp(name=name, shape=("batch", 4), dtype="float32"),))
+    graph = program.graph_module()
+    assert torch.equal(graph(x), model(x))
+    assert next(iter(node_names(graph.graph).values())) == name
+
+
+def test_a_failed_capture_says_nothing_beside_its_error(capfd):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 4)).eval()
+    inputs = (InputStamp(name="x", shape=("batch", 1, "height", 8), dtype="float32"),)
+    with pytest.raises(CaptureError, match=r"model\.inputs"):
+        capture(model, (torch.zeros(2, 1, 2, 8),), inputs)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_too_many_inputs_are_no_fault_of_pythons_library():
+    x = torch.zeros(2, 4)
+    with pytest.raises(CaptureError) as caught:
+        capture(nn.Linear(4, 4).eval(), (x, x), describe_inputs((x, x)))
+    assert "inspect.py" not in str(caught.value)

@@ -1,6 +1,7 @@
 """Progress goes to stderr: few lines to a file, a bar to a terminal."""
 
 import os
+import sys
 
 from qtool.cli import progress as module
 from qtool.cli.progress import progress
@@ -30,7 +31,9 @@ def test_a_long_run_says_now_and_then_where_it_is(capsys, monkeypatch):
 def test_a_bar_on_a_terminal():
     ours, theirs = open_terminal()
     script = "from qtool.cli.progress import progress\nwith progress('calibrate') as tell: tell(1, 2); tell(2, 2)"
-    result = call([], program=("python", "-c", script), stderr=theirs, env=environment(TERM="xterm", COLUMNS="80"))
+    result = call(
+        [], program=(sys.executable, "-c", script), stderr=theirs, env=environment(TERM="xterm", COLUMNS="80")
+    )
     os.close(theirs)
     shown = os.read(ours, 65536).decode()
     os.close(ours)
