@@ -3,7 +3,8 @@
 Calibrated on one half of twenty labelled ImageNet photos; SQNR of the logits on all twenty, agreement (same top-1 as
 float) on the other half. Mean over halves drawn with seeds 0-9. Everything runs on the engine itself.
 
-    python benchmarks/accuracy.py [--draws 10] [--json FILE]
+    python benchmarks/accuracy.py [--draws 10] [--json FILE]      every engine, beside torch's flow
+    python benchmarks/accuracy.py --observers                     every observer, on the fake-quantized model
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import qtool
 from qtool.backends.host import host_facts
 from qtool.config.load import changed, load_config
 from qtool.data.sources import open_source
+from qtool.observers.registry import OBSERVERS
 from qtool.runtime.module import RuntimeModel
 from qtool.types import Isa
 from qtool.workflows.float_model import build_model
@@ -79,10 +81,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--observers", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # torch's flow announces its own end many times
     model, photos = load()
     draws = [half(seed, len(photos.images)) for seed in range(options.draws)]
+    if options.observers:
+        rows = [
+            observed(model, photos, draws, backend, name) for backend in ("qnnpack", "fbgemm") for name in OBSERVERS
+        ]
+        show(rows, len(draws))
+        return 0
     rows = [ours(model, photos, draws, *row) for row in OURS if may_run(row[1], row[2])]
     rows += [torchs(model, photos, draws, engine) for engine in ("fbgemm", "x86", "onednn", "qnnpack")]
     show(rows, len(draws))
@@ -137,6 +146,19 @@ def ours(
         return RuntimeModel(qtool.convert(prepared))
 
     return measure(f"qtool {name}", photos, draws, quantize, must)
+
+
+def observed(model: nn.Module, photos: Photos, draws: list, backend: str, observer: str) -> Row:
+    """Return a row of the fake-quantized model, which an engine follows to one step a node."""
+    config = {"target": {"backend": backend}, "quantize": {"activations": {"observer": observer}}}
+    prepared = qtool.prepare(model, photos.images[:2], config)
+
+    def quantize(chosen: list[int]) -> Callable[[Tensor], Tensor]:
+        prepared.reset()
+        qtool.calibrate(prepared, [photos.images[chosen]])
+        return prepared
+
+    return measure(f"{observer}, {backend}", photos, draws, quantize, None)
 
 
 def torchs(model: nn.Module, photos: Photos, draws: list, engine: str) -> Row:
