@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from qtool.errors import UsageError
+from qtool.errors import NonFiniteError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +44,24 @@ def check_inputs(arguments: tuple[Any, ...], call: Call, inputs: Sequence[InputS
     sizes: dict[str, int] = {}
     for tensor, stamp in zip(tensors, inputs, strict=True):
         _check_tensor(tensor, stamp, sizes)
+
+
+def check_no_nan(arguments: tuple[Any, ...], inputs: Sequence[InputStamp]) -> None:
+    """Refuse NaN in the inputs of a model that computes on codes: no code says NaN, so it would come out as a number.
+
+    Infinity is clamped to the end of the range, as in the fake-quantized model.
+
+    Raises:
+        NonFiniteError: an input holds NaN; the message names it and counts them.
+    """
+    tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, Tensor)]
+    for tensor, stamp in zip(tensors, inputs, strict=True):
+        if tensor.is_floating_point() and bool(tensor.isnan().any()):
+            msg = (
+                f"input {stamp.name!r} holds {int(tensor.isnan().sum())} NaN of {tensor.numel()} values, and an int8 "
+                f"model has no code for NaN: it would answer as if they were 0. Look for them in the data"
+            )
+            raise NonFiniteError(msg)
 
 
 def _check_tensor(tensor: Tensor, stamp: InputStamp, sizes: dict[str, int]) -> None:

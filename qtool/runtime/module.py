@@ -11,7 +11,7 @@ from qtool.capture.program import Call, plain_module
 from qtool.errors import ModelError
 from qtool.lowering.lower import lower
 from qtool.runtime.engine_choice import choose_engine
-from qtool.runtime.inputs import check_inputs
+from qtool.runtime.inputs import check_inputs, check_no_nan
 
 if TYPE_CHECKING:
     from qtool.plan import Plan
@@ -39,8 +39,14 @@ class RuntimeModel(nn.Module):
 
     @torch.no_grad()
     def forward(self, *inputs: Any) -> Any:  # noqa: ANN401 - whatever the model takes and returns
-        """Return what the model returns, in float."""
+        """Return what the model returns, in float.
+
+        Raises:
+            UsageError: an input is not of the stamped shape and dtype.
+            NonFiniteError: an input holds NaN.
+        """
         check_inputs(inputs, self._call, self.stamp.inputs)
+        check_no_nan(inputs, self.stamp.inputs)
         with torch.autocast("cpu", enabled=False):  # the program says what is float32
             return self.body(*inputs)
 

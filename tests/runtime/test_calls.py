@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from qtool.errors import UsageError
+from qtool.errors import NonFiniteError, UsageError
 from qtool.runtime.module import RuntimeModel
 from qtool.runtime.store import from_bytes, to_bytes
 from qtool.workflows.calibrate import calibrate
@@ -185,3 +185,16 @@ def test_a_models_own_names_do_not_meet_those_of_qtool():
     converted = convert(prepared)
     assert max(verify(prepared, converted).values()) <= 1
     assert torch.equal(converted(x), prepared(x))
+
+
+def test_nan_is_refused_where_it_would_come_out_as_a_number():
+    x = torch.randn(2, 4, 8, 8)
+    prepared = prepare(conv().eval(), x, {"target": {"backend": "fbgemm"}})
+    calibrate(prepared, [x])
+    runtime = RuntimeModel(convert(prepared))
+    x[1, 2, 3, 4] = torch.nan
+    assert bool(prepared(x).isnan().any())  # in float it shows
+    with pytest.raises(NonFiniteError, match="input 'input' holds 1 NaN of 512 values"):
+        runtime(x)
+    x[1, 2, 3, 4] = torch.inf
+    assert bool(runtime(x).isfinite().all())
