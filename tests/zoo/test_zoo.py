@@ -4,12 +4,10 @@ import functools
 
 import pytest
 import torch
-from torch.utils import _pytree as pytree
 
 from qtool.backends.host import host_facts
 from qtool.capture.export import capture, describe_inputs
 from qtool.config.load import config_from_mapping
-from qtool.runtime.module import RuntimeModel
 from qtool.types import Isa
 from qtool.workflows.calibrate import calibrate
 from qtool.workflows.convert import convert
@@ -20,16 +18,24 @@ from tests.zoo.zoo import MODELS, build
 ISA = {"onednn": "vnni" if host_facts().isa_of("onednn") is Isa.VNNI else "any"}
 SAMPLE = [("mobilenet_v2", "fbgemm"), ("resnet18", "qnnpack")]
 
-LEAST_SQNR = 10.0
-"""Of every output, in dB. Random weights let rounding errors grow; a wrong kernel gives less than 3."""
+LEAST_SQNR = 20.0
+"""Of every activation against itself before rounding, and of every weight, in dB: a wrong range gives less.
+
+The output is not compared with the float model's: with random weights, deep models let any noise grow without bound,
+so it says little. What it would say is split into parts that do: the captured graph equals the model, each activation
+and weight is on a fine enough grid, the reference program equals the simulation, and each node of the engine is at
+most one step from it.
+"""
 
 
 @functools.lru_cache(maxsize=1)  # models are large, and all tests of one follow each other
 def captured(name):
     model, calibration, evaluation = build(name)
+    program = capture(model, (calibration,), describe_inputs((calibration,)))
     with torch.no_grad():
-        expected = pytree.tree_leaves(model(evaluation))
-    return capture(model, (calibration,), describe_inputs((calibration,))), calibration, evaluation, expected
+        expected, found = model(evaluation), program.graph_module()(evaluation)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    return program, calibration, evaluation
 
 
 def sqnr(found, expected):
@@ -37,20 +43,33 @@ def sqnr(found, expected):
     return float(10 * torch.log10(expected.double().square().mean() / noise))
 
 
+def least_sqnr(prepared, evaluation):
+    """Run the model and return the edge or weight that rounding hurts most."""
+    found = {}
+    handles = [
+        point.fake_quantize.register_forward_hook(lambda _, x, y, name=name: found.update({name: sqnr(y, x[0])}))
+        for name, point in (*prepared.activations.items(), *prepared.weights.items())
+    ]
+    prepared(evaluation)
+    for handle in handles:
+        handle.remove()
+    return min(found.items(), key=lambda item: item[1])
+
+
+@torch.no_grad()
 def check(name, backend):
-    program, calibration, evaluation, expected = captured(name)
+    program, calibration, evaluation = captured(name)
     config = {"target": {"backend": backend, "isa": ISA.get(backend, "any")}}
     prepared = prepare_program(program, config_from_mapping(config))
     calibrate(prepared, [calibration])
+    edge, least = least_sqnr(prepared, evaluation)
+    assert least >= LEAST_SQNR, edge
     converted = convert(prepared)
+    torch.testing.assert_close(converted(evaluation), prepared(evaluation), rtol=0, atol=0)
     for inputs in (None, (evaluation,)):
         steps = verify(prepared, converted, inputs)
         assert steps.keys() == {edge.name for edge in prepared.plan.edges}
         assert max(steps.values()) <= 1
-    simulated, reference = pytree.tree_leaves(prepared(evaluation)), pytree.tree_leaves(converted(evaluation))
-    assert all(torch.equal(a, b) for a, b in zip(simulated, reference, strict=True))
-    found = pytree.tree_leaves(RuntimeModel(converted)(evaluation))
-    assert min(sqnr(a, b) for a, b in zip(found, expected, strict=True)) >= LEAST_SQNR
 
 
 @pytest.mark.slow
