@@ -21,7 +21,7 @@ class Quantize(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the codes of `x`, bit-equal to the reference op."""
-        return self.grid.encode(x)
+        return self.grid.quantize(x)
 
 
 class Dequantize(nn.Module):
@@ -33,7 +33,7 @@ class Dequantize(nn.Module):
 
     def forward(self, codes: Tensor) -> Tensor:
         """Return the values of `codes`, bit-equal to the reference op."""
-        return self.grid.decode(codes)
+        return self.grid.dequantize(codes)
 
 
 class ToQuint8(nn.Module):

@@ -38,12 +38,12 @@ class Grid:
         _, scale, zero_point, qmin, qmax, dtype = node.args
         return Grid(scale=scale, zero_point=zero_point, qmin=qmin, qmax=qmax, dtype=dtype)  # type: ignore[arg-type]
 
-    def encode(self, x: Tensor) -> Tensor:
+    def quantize(self, x: Tensor) -> Tensor:
         """Return the codes of float values, bit-equal to the reference op."""
         scale, zero_point = self._tensors()
         return quantize(x, scale, zero_point, self.qmin, self.qmax, dtype=self.dtype)
 
-    def decode(self, codes: Tensor) -> Tensor:
+    def dequantize(self, codes: Tensor) -> Tensor:
         """Return the float values of codes, bit-equal to the reference op."""
         return dequantize(codes, *self._tensors())
 
@@ -55,7 +55,7 @@ class Grid:
         """
         ends = [self.qmin if low is None else low, self.qmax if high is None else high]
         codes = [
-            end if bound is None else int(self.encode(torch.tensor(float(bound))))
+            end if bound is None else int(self.quantize(torch.tensor(float(bound))))
             for end, bound in zip(ends, (low, high), strict=True)
         ]
         return int(codes[0]), int(codes[1])
