@@ -11,7 +11,7 @@ from qtool.capture.program import FloatProgram
 from qtool.config.load import config_from_mapping
 from qtool.errors import FileFormatError
 from qtool.numerics.qparams import QParams
-from qtool.passes import qdq_ops  # registers the ops that a converted program is made of
+from qtool.passes import qdq_ops  # noqa: F401 - registers the ops that a converted program is made of
 from qtool.readers.archive import read_archive
 from qtool.readers.qtool_file import check_loadable, read_qtool_file
 from qtool.runtime.container import pack, read_arrays, read_config
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from qtool.passes.points import WeightPoint
-
-__all__ = ["from_bytes", "qdq_ops", "to_bytes"]
-
 
 def to_bytes(model: PreparedModel | ConvertedModel) -> bytes:
     """Return a model as the bytes of a file; equal models give equal bytes."""
