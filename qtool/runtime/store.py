@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from qtool.passes.points import WeightPoint
 
+
 def to_bytes(model: PreparedModel | ConvertedModel) -> bytes:
     """Return a model as the bytes of a file; equal models give equal bytes."""
     if isinstance(model, PreparedModel):
