@@ -6,6 +6,7 @@ the file that it stands in, so that a fault is found where it was made.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
@@ -83,9 +84,10 @@ def _with_bases(document: Document, folder: Path, chain: list[tuple[Path | None,
 def _check_chain(place: str, chain: list[tuple[Path | None, str]]) -> None:
     *above, (path, _) = chain
     assert path is not None
-    files = [file and file.resolve() for file, _ in above]
-    if path.resolve() in files:
-        names = [name for _, name in chain[files.index(path.resolve()) :]]
+    # Not Path.resolve(), which raises where links lead in a circle: reading such a file says so.
+    files = [file and os.path.realpath(file) for file, _ in above]
+    if os.path.realpath(path) in files:
+        names = [name for _, name in chain[files.index(os.path.realpath(path)) :]]
         raise ConfigError([f"{place}: found a cycle: {' extends '.join(names)}; allowed: a chain that ends"])
     if len(above) > MAX_EXTENDS:
         raise ConfigError([f"{place}: found a chain of more than {MAX_EXTENDS} extends; allowed: {MAX_EXTENDS}"])

@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from qtool.config.document import MAX_DEPTH, Document, Mark, Marks, Problem, dotted, in_words
+from qtool.config.document import EXTENDS, MAX_DEPTH, Document, Mark, Marks, Problem, dotted, in_words
 from qtool.config.source import parse_value
 from qtool.errors import ConfigError
 
@@ -44,6 +44,8 @@ def _with_setting(document: Document, text: str, place: str) -> Document:
     parts = key.strip().split(".")
     if not equals or not all(parts):
         raise ConfigError([f"{place}: found {in_words(text)}; allowed: key=value, such as target.isa=vnni"])
+    if parts[0] == EXTENDS:
+        raise ConfigError([f"{place}: {EXTENDS}: found a setting; allowed: only in a file"])
     if len(parts) > MAX_DEPTH:
         raise ConfigError([f"{place}: found a key of {len(parts)} parts; allowed: at most {MAX_DEPTH}"])
     value = parse_value(value_text, place)
@@ -84,7 +86,10 @@ def _put(tree: Tree, parts: list[str], value: Tree) -> tuple[KeyPath, str]:
                 tree[part] = value
             elif tree.get(part) is None:
                 if _INDEX.fullmatch(parts[number + 1]):
-                    return (*path, parts[number + 1]), f"found no list {dotted(path)} yet; allowed: the whole list"
+                    return (
+                        *path,
+                        parts[number + 1],
+                    ), f"found no list {dotted(path)} yet; allowed: the whole list, such as {dotted(path)}=[...]"
                 tree[part] = {}
             tree = tree[part]
         else:
