@@ -75,13 +75,19 @@ def test_faults_are_located_in_the_file_that_holds_them_after_merging(write):
     top = "version: 1\nextends: sub/base.yaml\nmodel: {inputs: [{name: x, shape: [0]}]}\nquantise: {}\n"
     base = BASE.replace("fbgemm", "qnpack").replace("{width: 2", "{2: 2").replace("photos, batch", "1e999, batch")
     assert problems(write, top=top, sub__base=base) == [
-        "top.yaml:3:36: model.inputs.0.shape.0: found 0; allowed: a size of at least 1, or a name such as batch for a"
-        " size that varies",
-        "top.yaml:4:1: quantise: found an unknown key; allowed: version, model, target, quantize, data, extends;"
-        " did you mean 'quantize'?",
+        (
+            "top.yaml:3:36: model.inputs.0.shape.0: found 0; allowed: a size of at least 1, or a name such as batch"
+            " for a size that varies"
+        ),
+        (
+            "top.yaml:4:1: quantise: found an unknown key; allowed: version, model, target, quantize, data, extends;"
+            " did you mean 'quantize'?"
+        ),
         "sub/base.yaml:4:12: model.kwargs: found the key 2; allowed: text, so write it in quotes",
-        "sub/base.yaml:8:19: target.backend: found 'qnpack'; allowed: fbgemm, x86, onednn, qnnpack, onnxruntime,"
-        " xnnpack; did you mean 'qnnpack'?",
+        (
+            "sub/base.yaml:8:19: target.backend: found 'qnpack'; allowed: fbgemm, x86, onednn, qnnpack, onnxruntime,"
+            " xnnpack; did you mean 'qnnpack'?"
+        ),
         "sub/base.yaml:11:37: data.calibrate.folder: found inf; allowed: finite numbers",
     ]
 
@@ -200,8 +206,10 @@ def test_a_cycle(write):
         "sub__c": "version: 1\nextends: ./b.yaml\n",
     }
     assert problems(write, **files) == [
-        "sub/c.yaml:2:10: extends: found a cycle: sub/b.yaml extends sub/c.yaml extends sub/b.yaml;"
-        " allowed: a chain that ends"
+        (
+            "sub/c.yaml:2:10: extends: found a cycle: sub/b.yaml extends sub/c.yaml extends sub/b.yaml;"
+            " allowed: a chain that ends"
+        )
     ]
 
 
@@ -247,3 +255,12 @@ def test_merged_keeps_no_mark_of_what_is_gone():
     result = merged(parse_yaml("a: [1, 2]\nb: {c: 1}\n", "base"), parse_yaml("a: [3]\nb: {d: 2}\n", "top"))
     assert result.tree == {"a": [3], "b": {"c": 1, "d": 2}}
     assert set(result.marks) == {(), ("a",), ("a", 0), ("b",), ("b", "c"), ("b", "d")}
+
+
+def test_the_example_in_the_reference(write, tmp_path):
+    root = Path(__file__).parents[2]
+    page = (root / "docs/config.md").read_text("utf-8")
+    text = page.partition("# lite0-vnni.yaml\n")[2].partition("```")[0]
+    (tmp_path / "configs").symlink_to(root / "configs")
+    config = write(my=text.replace("../configs", "configs"))
+    assert (config.target.isa.value, config.quantize.skip, config.model.inputs[0].name) == ("vnni", ("_fc",), "image")

@@ -95,15 +95,23 @@ def test_faults_come_together_with_those_of_the_file():
     )
     assert found == [
         "c.yaml:6:32: target.isa: found 'vnii'; allowed: any, vnni, no-vnni; did you mean 'vnni'?",
-        "--set #1: targt: found an unknown key; allowed: version, model, target, quantize, data, extends;"
-        " did you mean 'target'?",
+        (
+            "--set #1: targt: found an unknown key; allowed: version, model, target, quantize, data, extends;"
+            " did you mean 'target'?"
+        ),
         "--set #2: model.inputs.3: found no such item; allowed: 0, or the whole list model.inputs",
-        "--set #3: data.calibrate.seed: found an unknown key; allowed: batch_size, limit, select, kind, folder, glob,"
-        " label, preprocess; did you mean 'select'?",
-        "--set #4: target.backend: found 'qnpack'; allowed: fbgemm, x86, onednn, qnnpack, onnxruntime, xnnpack;"
-        " did you mean 'qnnpack'?",
-        "--set #5: quantize.skip.0: found no list quantize.skip yet; allowed: the whole list, such as"
-        " quantize.skip=[...]",
+        (
+            "--set #3: data.calibrate.seed: found an unknown key; allowed: batch_size, limit, select, kind, folder,"
+            " glob, label, preprocess; did you mean 'select'?"
+        ),
+        (
+            "--set #4: target.backend: found 'qnpack'; allowed: fbgemm, x86, onednn, qnnpack, onnxruntime, xnnpack;"
+            " did you mean 'qnnpack'?"
+        ),
+        (
+            "--set #5: quantize.skip.0: found no list quantize.skip yet; allowed: the whole list, such as"
+            " quantize.skip=[...]"
+        ),
         "--set #6: target.backend.x: found 'qnpack' at target.backend; allowed: a mapping or a list",
         "--set #7: model.random_init: found inf; allowed: finite numbers",
         "--set #8: quantize.weights.granularity: found 'row'; allowed: auto, tensor, channel",
@@ -128,8 +136,10 @@ def test_items_of_longer_and_of_empty_lists():
         "--set #2: quantize.skip.2: found no such item; allowed: 0 to 1, or the whole list quantize.skip"
     ]
     assert problems("quantize.skip=[]", "quantize.skip.0=c") == [
-        "--set #2: quantize.skip.0: found no such item; allowed: no number, since the list is empty,"
-        " or the whole list quantize.skip"
+        (
+            "--set #2: quantize.skip.0: found no such item; allowed: no number, since the list is empty,"
+            " or the whole list quantize.skip"
+        )
     ]
 
 
