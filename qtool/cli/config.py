@@ -41,7 +41,7 @@ def command() -> None:
     """Check or show a config without running anything."""
 
 
-@command.command("check")
+@command.command("check", short_help="Report everything that is wrong with a config.")
 @config_file_argument
 @set_option
 @traceback_option
@@ -56,7 +56,7 @@ def check(file: str, settings: tuple[str, ...]) -> int:
     return 0
 
 
-@command.command("show")
+@command.command("show", short_help="Print a settled config, and where its values come from.")
 @config_file_argument
 @click.option("--origin", is_flag=True, help="After each value: file:line:column, --set #n, or default.")
 @json_option
@@ -80,7 +80,7 @@ def show(file: str, origin: bool, as_json: bool, settings: tuple[str, ...]) -> i
     return 0
 
 
-@command.command("schema")
+@command.command("schema", short_help="Print the JSON schema, for editors.")
 @traceback_option
 def schema() -> int:
     """Print the JSON schema (draft 2020-12) of a config, for editors."""
