@@ -13,7 +13,7 @@ from qtool.backends.registry import BACKENDS
 from qtool.backends.registry import backend as find_backend
 from qtool.cli.config_file import read_config
 from qtool.cli.messages import say
-from qtool.cli.options import file_argument, json_option, seed_option, traceback_option
+from qtool.cli.options import file_argument, json_option, seed_option, set_option, traceback_option
 from qtool.cli.progress import progress
 from qtool.cli.streams import STREAM, claimed_stdout, read_input
 from qtool.cli.summary import json_text, megabytes
@@ -45,8 +45,9 @@ Examples:
 @click.option("--engine", metavar="E", help="Run on this engine; FILE's own backend if left out.")
 @json_option
 @seed_option
+@set_option
 @traceback_option
-def command(file: str, config: str, engine: str | None, as_json: bool, seed: int) -> int:
+def command(file: str, config: str, engine: str | None, as_json: bool, seed: int, settings: tuple[str, ...]) -> int:
     """Measure FILE against its float model on CONFIG's `data.evaluate`: accuracy, agreement, SQNR, size.
 
     Agreement is the share of samples where both models choose the same class. SQNR is
@@ -56,7 +57,7 @@ def command(file: str, config: str, engine: str | None, as_json: bool, seed: int
     if file == STREAM == config:
         msg = "FILE and --config cannot both be standard input"
         raise UsageError(msg)
-    settings = read_config(config)
+    settled = read_config(config, settings)
     source = read_input(file)
     facts = read_qtool_file(source)
     stamp = check_loadable(facts)
@@ -65,9 +66,9 @@ def command(file: str, config: str, engine: str | None, as_json: bool, seed: int
             f"--engine {engine}: a {stamp.stage.value} file runs on no engine; convert it first, or leave --engine out"
         )
         raise UsageError(msg)
-    _tell_differences(stamp, settings)
+    _tell_differences(stamp, settled)
     with claimed_stdout() as stdout:
-        measured = _Measured(*_evaluate(source, stamp, settings, engine, seed), stamp.stage, facts.num_bytes)
+        measured = _Measured(*_evaluate(source, stamp, settled, engine, seed), stamp.stage, facts.num_bytes)
         stdout.write_text(json_text(measured.as_json()) if as_json else measured.as_table())
     return 0
 

@@ -11,15 +11,17 @@ import click
 
 from qtool._version import __version__
 from qtool.cli.failure import report_failure
+from qtool.cli.groups import NearestGroup
 from qtool.cli.options import Settings, traceback_option
 from qtool.cli.signals import raised_signals
 from qtool.cli.streams import open_missing_descriptors, retire_stdout
-from qtool.errors import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COMMANDS = {
+    "init": "Write a commented config to start from.",
+    "config": "Check a config, or show what it comes to; the schema for editors.",
     "prepare": "Plan a model for a backend, insert fake-quantize modules, calibrate.",
     "convert": "Turn a prepared model into its int8 program.",
     "evaluate": "Measure a quantized model against its float model.",
@@ -31,7 +33,7 @@ COMMANDS = {
 COMPLETION_VARIABLE = "_QTOOL_COMPLETE"
 
 
-class CommandTable(click.Group):
+class CommandTable(NearestGroup):
     """A group that imports a command when it runs, and lists all of them without importing one."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -49,15 +51,6 @@ class CommandTable(click.Group):
         """Write the table of commands."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or name the nearest one."""
-        name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
-            ctx.fail(f"there is no command {name!r}{nearest(name, COMMANDS)}")
-        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"]})

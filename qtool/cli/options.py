@@ -43,6 +43,13 @@ seed_option = click.option(
 )
 backend_option = click.option("--backend", metavar="B", help="Name of a backend; `qtool backends` lists them.")
 isa_option = click.option("--isa", type=click.Choice([isa.value for isa in Isa]), help="The CPU the file is to run on.")
+set_option = click.option(
+    "--set",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Replace a value of the config, such as target.isa=vnni; VALUE is YAML. Repeatable.",
+)
 file_argument = click.argument("file", metavar="FILE")
 config_argument = click.argument("config", metavar="CONFIG")
 

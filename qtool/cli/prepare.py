@@ -10,7 +10,7 @@ import click
 
 from qtool.cli.config_file import read_config
 from qtool.cli.messages import say
-from qtool.cli.options import config_argument, json_option, output_option, seed_option, traceback_option
+from qtool.cli.options import config_argument, json_option, output_option, seed_option, set_option, traceback_option
 from qtool.cli.progress import progress
 from qtool.cli.streams import STREAM, check_output, claimed_stdout, write_output
 from qtool.cli.summary import check_one_result, json_text, summary, summary_lines
@@ -36,27 +36,28 @@ Examples:
 @click.option("--dry-run", is_flag=True, help="Print the plan and write nothing.")
 @json_option
 @seed_option
+@set_option
 @traceback_option
-def command(config: str, output: str | None, dry_run: bool, as_json: bool, seed: int) -> int:
+def command(config: str, output: str | None, dry_run: bool, as_json: bool, seed: int, settings: tuple[str, ...]) -> int:
     """Plan the model of CONFIG for its backend, insert fake-quantize modules, and calibrate on its data."""
     if dry_run:
         _check_no_output(output)
-        _print_plan(read_config(config), as_json=as_json, seed=seed)
+        _print_plan(read_config(config, settings), as_json=as_json, seed=seed)
         return 0
     if output is None:
         msg = "where does the model go? Give -o FILE, or -o - for a pipe; --dry-run shows the plan and writes nothing"
         raise UsageError(msg)
     check_one_result(output, as_json=as_json)
-    settings = read_config(config)
-    check_output(output, sources=_sources(config, settings))
+    settled = read_config(config, settings)
+    check_output(output, sources=_sources(config, settled))
     with claimed_stdout() as stdout:
-        _prepare(settings, output, stdout, as_json=as_json, seed=seed)
+        _prepare(settled, output, stdout, as_json=as_json, seed=seed)
     return 0
 
 
 def _sources(config: str, settings: Config) -> list[Path]:
     """Return the files that the command reads and somebody made by hand or training."""
-    sources = [] if config == STREAM else [Path(config)]
+    sources = [*([] if config == STREAM else [Path(config)]), *settings.document.bases]
     if settings.model is not None and settings.model.checkpoint is not None:
         sources.append(resolve_path(settings.model.checkpoint, settings.base))
     return sources

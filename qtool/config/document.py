@@ -10,22 +10,32 @@ from qtool.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
 Tree: TypeAlias = "bool | int | float | str | list[Tree] | dict[str, Tree] | None"
 KeyPath: TypeAlias = "tuple[str | int, ...]"
 
+EXTENDS = "extends"
+"""The key that names the file whose settings a config starts from."""
 MAX_DEPTH = 32
 """Deepest nesting; chosen: the schema is 5 deep, `kwargs` may add their own."""
 INT_LIMITS = (-(1 << 63), (1 << 63) - 1)
 """Integers must fit 64 bits, as sizes, counts and seeds do wherever they are used."""
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Mark:
-    """A place in a text, both numbers counted from 1."""
+    """A place in a text.
+
+    Attributes:
+        line: counted from 1; 0 where the place has no lines, such as `--set #1`.
+        column: counted from 1.
+        file: what messages call the text; empty for the document's own file.
+    """
 
     line: int
     column: int
+    file: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,7 @@ class Document:
         tree: dicts with text keys, lists, text, numbers, true/false and None.
         marks: the place of each key path; empty for a config that comes from no file.
         problems: faults of single values and keys; what is at fault is None, or left out, in the tree.
+        bases: the files that it extends, nearest first.
 
     Example:
         >>> document = parse_yaml("target:\n  backend: fbgemm\n", "c.yaml")
@@ -73,6 +84,7 @@ class Document:
     tree: Tree
     marks: Mapping[KeyPath, Marks] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
+    bases: tuple[Path, ...] = ()
 
     def mark(self, path: KeyPath, *, at_key: bool = False) -> Mark | None:
         """Return the place of the value (or key) at `path`; that of the nearest parent's key where it is not there."""
@@ -98,9 +110,9 @@ class Document:
         return location(self.name, self.mark(path))
 
     def error(self, problems: Iterable[Problem]) -> ConfigError:
-        """Return the error that states all `problems`, in the order of the text."""
+        """Return the error that states all `problems`, file by file, in the order of the text."""
         placed = [(problem.mark or self.mark(problem.path, at_key=problem.at_key), problem) for problem in problems]
-        placed.sort(key=lambda pair: pair[0] or Mark(0, 0))
+        placed.sort(key=lambda pair: (pair[0].file, pair[0].line, pair[0].column) if pair[0] else ("", 0, 0))
         return ConfigError(
             ": ".join(filter(None, (location(self.name, mark), dotted(problem.path), problem.text)))
             for mark, problem in placed
@@ -108,8 +120,16 @@ class Document:
 
 
 def location(name: str, mark: Mark | None) -> str:
-    """Return `name:line:column`, or the name where there is no mark."""
-    return f"{name}:{mark.line}:{mark.column}" if mark else name
+    """Return `name:line:column`, or the name where there is no mark; a mark's own file goes before `name`.
+
+    Example:
+        >>> location("c.yaml", Mark(2, 12)), location("c.yaml", Mark(0, 0, "--set #1"))
+        ('c.yaml:2:12', '--set #1')
+    """
+    if mark is None:
+        return name
+    file = mark.file or name
+    return f"{file}:{mark.line}:{mark.column}" if mark.line else file
 
 
 def dotted(path: KeyPath) -> str:
@@ -136,6 +156,24 @@ def fault_of(value: Tree) -> str | None:
     if isinstance(value, float) and not math.isfinite(value):
         return f"found {value}; allowed: finite numbers"
     return None
+
+
+def in_words(value: Tree) -> str:
+    """Return a value as a sentence shows it.
+
+    Example:
+        >>> [in_words(value) for value in ("off", True, None, 3, [1], {})]
+        ["'off'", 'true', 'nothing', '3', 'a list', 'a mapping']
+    """
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return repr(value if len(value) <= 60 else f"{value[:57]}...")
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    return "a mapping" if isinstance(value, dict) else str(value)
 
 
 def _one_line(text: str) -> str:

@@ -9,57 +9,58 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from qtool.config.document import dotted, key_path, location
+from qtool.config.document import dotted, key_path
+from qtool.config.extends import with_bases
+from qtool.config.file import decoded, read_bytes
 from qtool.config.mapping import document_from_mapping
 from qtool.config.problems import problems_of
 from qtool.config.schema import Config
-from qtool.config.source import mark_of_position, parse_yaml
-from qtool.errors import ConfigError, nearest
+from qtool.config.settings import with_settings
+from qtool.config.source import parse_yaml
+from qtool.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from qtool.config.document import Document, KeyPath
 
-MAX_BYTES = 1 << 18
-"""Size of the largest config; chosen: a thousand overrides take about 60 kB."""
 
-
-def load_config(path: Path) -> Config:
-    """Return the config in a YAML file.
+def load_config(path: Path, settings: Sequence[str] = ()) -> Config:
+    """Return the config in a YAML file, and in the files that it extends.
 
     Args:
         path: the file; messages name it as given, relative paths inside start from its folder.
+        settings: texts `key=value` that replace what the file says, as `--set` gives them.
 
     Raises:
         ConfigError: the file cannot be read, or is no valid config; it states every fault with its place.
 
     Example:
-        >>> load_config(Path("configs/resnet18-fbgemm.yaml")).target.backend
-        'fbgemm'
+        >>> load_config(Path("configs/resnet18-fbgemm.yaml"), ["target.isa=vnni"]).target
+        TargetConfig(backend='fbgemm', isa=<Isa.VNNI: 'vnni'>)
     """
-    return parse_config(_read(path), name=str(path), base=path.absolute().parent)
+    base = path.absolute().parent
+    document = parse_yaml(decoded(read_bytes(path, str(path)), str(path)), str(path))
+    return _from_document(document, base, settings, path)
 
 
-def parse_config(content: bytes, *, name: str, base: Path) -> Config:
+def parse_config(content: bytes, *, name: str, base: Path, settings: Sequence[str] = ()) -> Config:
     """Return the config in the bytes of a YAML file.
 
     Args:
         content: UTF-8, with or without byte order mark.
         name: what messages call the file.
-        base: the folder that relative paths start from.
+        base: the folder that relative paths start from, that of `extends` too.
+        settings: as `load_config`.
 
     Raises:
         ConfigError: as `load_config`.
     """
-    if len(content) > MAX_BYTES:
-        raise ConfigError([f"{name}: found more than {MAX_BYTES} bytes; allowed: a config, which is YAML text"])
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = error.object[: error.start].decode()  # not `content`: this is without the byte order mark
-        place = location(name, mark_of_position(before, len(before)))
-        problem = f"found the byte 0x{error.object[error.start]:02x}, which is not UTF-8; allowed: YAML text in UTF-8"
-        raise ConfigError([f"{place}: {problem}"]) from error
-    return _validated(parse_yaml(text, name), base)
+    return _from_document(parse_yaml(decoded(content, name), name), base, settings)
+
+
+def _from_document(document: Document, base: Path, settings: Sequence[str], path: Path | None = None) -> Config:
+    return _validated(with_settings(with_bases(document, base, path), settings), base)
 
 
 def config_from_mapping(mapping: Mapping[str, object], where: str = "config") -> Config:
@@ -109,30 +110,6 @@ def changed(config: Config, changes: Mapping[str, object], where: str) -> Config
         _set(tree, key_path(key), value, where)
     result = _validated(document_from_mapping(tree, where), config.base)
     return result.with_origin(config.document, config.base)
-
-
-def _read(path: Path) -> bytes:
-    """Return a file's bytes, at most one more than a config may have."""
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
-    except FileNotFoundError as error:
-        problem = f"found no such file{_similar_file(path)}"
-        cause: Exception = error
-    except IsADirectoryError as error:
-        problem, cause = "found a folder; allowed: a file", error
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        problem, cause = f"cannot be read: {getattr(error, 'strerror', None) or error}", error
-    raise ConfigError([f"{path}: {problem}"]) from cause
-
-
-def _similar_file(path: Path) -> str:
-    """Return the hint at a YAML file beside `path` that has nearly its name."""
-    try:
-        names = [entry.name for entry in path.parent.iterdir() if entry.suffix in (".yaml", ".yml")]
-    except OSError:
-        return f"; nor is there a folder {str(path.parent)!r}"
-    return nearest(path.name, names)
 
 
 def _validated(document: Document, base: Path) -> Config:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
-from qtool.config.document import Problem
+from qtool.config.document import EXTENDS, Problem, in_words
 from qtool.config.rules import CONFLICT, NOT_ALLOWED
 from qtool.config.schema import Config, Section
 from qtool.errors import nearest
@@ -68,6 +68,8 @@ def _problem(details: ErrorDetails, document: Document) -> Problem:
         return Problem(path=path, text=f"missing; needed: {place.owner.model_fields[str(path[-1])].description}")
     if kind == "extra_forbidden":
         keys = list(place.owner.model_fields)
+        if place.owner is Config and document.marks:
+            keys.append(EXTENDS)  # resolved before validation, so no field; only a file can extend one
         text = f"found an unknown key; allowed: {', '.join(keys)}{nearest(str(path[-1]), keys)}"
         return Problem(path=path, text=text, at_key=True)
     if kind == CONFLICT:
@@ -97,7 +99,7 @@ def _not_allowed(path: KeyPath, details: ErrorDetails, place: _Place, found: Tre
     if kind in ("dict_type", "model_type") and place.sections:
         allowed = f"a mapping with the {_keys_in_words(place.sections)}"
     near = nearest(found, names) if isinstance(found, str) else ""
-    return Problem(path=path, text=f"found {context.get('found') or _in_words(found)}; allowed: {allowed}{near}")
+    return Problem(path=path, text=f"found {context.get('found') or in_words(found)}; allowed: {allowed}{near}")
 
 
 def _place(loc: tuple[int | str, ...]) -> _Place:
@@ -138,21 +140,3 @@ def _keys_in_words(sections: tuple[type[Section], ...]) -> str:
         return f"key kind, which is one of {', '.join(map(_kind, sections))}"
     keys = list(sections[0].model_fields)
     return f"key{'s' if len(keys) > 1 else ''} {', '.join(keys)}"
-
-
-def _in_words(value: Tree) -> str:
-    """Return a value as a sentence shows it.
-
-    Example:
-        >>> [_in_words(value) for value in ("off", True, None, 3, [1], {})]
-        ["'off'", 'true', 'nothing', '3', 'a list', 'a mapping']
-    """
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return repr(value if len(value) <= 60 else f"{value[:57]}...")
-    if isinstance(value, list):
-        return "a list" if value else "an empty list"
-    return "a mapping" if isinstance(value, dict) else str(value)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, Field, PlainValidator
+from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from qtool.backends.registry import backend_names
@@ -17,6 +17,7 @@ from qtool.config.paths import form_of_package_path
 
 NOT_ALLOWED: Final = "not_allowed"
 CONFLICT: Final = "conflict"
+FACTORY_FORM: Final = "'package.module:attribute'"
 MAX_SEED = (1 << 32) - 1
 """Largest seed that numpy's RandomState takes."""
 
@@ -40,10 +41,14 @@ def agree(is_met: object, problem: str) -> None:
         raise PydanticCustomError(CONFLICT, "{text}", {"text": problem})
 
 
-def _check_factory(text: str) -> str:
+def is_factory(text: str) -> bool:
+    """Tell whether `text` has the form package.module:attribute."""
     module, _, attribute = text.partition(":")
-    names = [*module.split("."), *attribute.split(".")]
-    require(all(name.isidentifier() for name in names), "'package.module:attribute'")
+    return all(name.isidentifier() for name in [*module.split("."), *attribute.split(".")])
+
+
+def _check_factory(text: str) -> str:
+    require(is_factory(text), FACTORY_FORM)
     return text
 
 
@@ -101,7 +106,17 @@ PathText = Annotated[Text, AfterValidator(_check_path)]
 Glob = Annotated[Text, AfterValidator(_check_glob)]
 Label = Annotated[Text, Field(max_length=200), AfterValidator(_check_label)]
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
-BackendName = Annotated[str, AfterValidator(_check_backend)]
-Factory = Annotated[str, AfterValidator(_check_factory)]
+BackendName = Annotated[
+    str, AfterValidator(_check_backend), WithJsonSchema({"type": "string", "enum": list(backend_names())})
+]
+Factory = Annotated[
+    str,
+    AfterValidator(_check_factory),
+    WithJsonSchema({"type": "string", "pattern": r"^[^:.]+(\.[^:.]+)*:[^:.]+(\.[^:.]+)*$"}),
+]
 Kwargs = Annotated[dict[str, Any], AfterValidator(_check_kwargs)]
-Dimension = Annotated[int | str, PlainValidator(_check_dimension)]
+Dimension = Annotated[
+    int | str,
+    PlainValidator(_check_dimension),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "minLength": 1}]}),
+]

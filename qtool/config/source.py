@@ -69,9 +69,21 @@ def parse_yaml(text: str, name: str) -> Document:
     root = _compose(text, name)
     if root is None:
         raise _unreadable(name, Mark(1, 1), "the file holds nothing, not even `version: 1`")
-    reading = _Reading(name)
-    tree = reading.value(root, (), None)
-    return Document(name=name, tree=tree, marks=reading.marks, problems=tuple(reading.problems))
+    return _read(root, name)
+
+
+def parse_value(text: str, name: str) -> Document:
+    """Return the value that a YAML text stands for, by the same rules as a file; of an empty text that is nothing.
+
+    Raises:
+        ConfigError: as `parse_yaml`, but for a text that holds nothing.
+
+    Example:
+        >>> parse_value("[batch, 3]", "--set #1").tree, parse_value("", "--set #1").tree
+        (['batch', 3], None)
+    """
+    root = _compose(text, name)
+    return Document(name=name, tree=None) if root is None else _read(root, name)
 
 
 def resolve_plain(text: str) -> Tree:
@@ -101,6 +113,12 @@ def mark_of_position(text: str, position: int) -> Mark:
     for end in _LINE_END.finditer(text, 0, position):
         start, line = end.end(), line + 1
     return Mark(line + 1, position - start + 1)
+
+
+def _read(root: yaml.Node, name: str) -> Document:
+    reading = _Reading(name)
+    tree = reading.value(root, (), None)
+    return Document(name=name, tree=tree, marks=reading.marks, problems=tuple(reading.problems))
 
 
 def _compose(text: str, name: str) -> yaml.Node | None:

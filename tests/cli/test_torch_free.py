@@ -40,6 +40,21 @@ def statuses_and_heavy_modules(*command_lines):
             ],
             [0, 0, 1, 3],
         ),
+        (
+            [
+                ["config", "check", "{files}/model.yaml"],
+                ["config", "show", "{files}/model.yaml", "--origin", "--set", "target.isa=vnni"],
+                ["config", "show", "{files}/model.yaml", "--json"],
+                ["config", "schema"],
+                ["config", "check", "{files}/model.yaml", "--set", "target.isa=vni"],
+                ["config", "check", "{files}/missing.yaml"],
+            ],
+            [0, 0, 0, 0, 2, 2],
+        ),
+        (
+            [["init", "resnet18"], ["init", "tests.cli.models:noisy_classifier"], ["init", "resnet81"]],
+            [0, 0, 2],
+        ),
         (  # what is wrong with a question is said before torch is asked for
             [
                 ["prepare", "{files}/missing.yaml", "-o", "-"],
@@ -55,7 +70,7 @@ def statuses_and_heavy_modules(*command_lines):
             [2, 2, 2, 2, 2, 2, 3, 2, 3],
         ),
     ],
-    ids=["program", "help of each command", "backends", "inspect", "wrong questions"],
+    ids=["program", "help of each command", "backends", "inspect", "config", "init", "wrong questions"],
 )
 def test_without_torch(files, command_lines, statuses):
     filled = [[word.format(files=files) for word in words] for words in command_lines]

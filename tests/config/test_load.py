@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from qtool.backends.registry import backend_names
-from qtool.config.load import MAX_BYTES, changed, config_from_mapping, load_config, parse_config
+from qtool.config.file import MAX_BYTES
+from qtool.config.load import changed, config_from_mapping, load_config, parse_config
 from qtool.config.schema import QuantizeConfig
 from qtool.errors import ConfigError, UsageError
 from qtool.types import Isa, Reduce
