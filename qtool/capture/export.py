@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import logging
-import sysconfig
 import traceback
 import warnings
 from contextlib import contextmanager
@@ -16,12 +16,13 @@ from torch import Tensor, nn
 from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
+from qtool.capture.forced_size import forcing_line, last_user_frame
 from qtool.capture.program import FloatProgram, strip_origins
 from qtool.errors import CaptureError
 from qtool.stamp.schema import InputStamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from torch.export import ExportedProgram
 
@@ -154,15 +155,17 @@ def dynamic_shapes(examples: tuple[Any, ...], inputs: tuple[InputStamp, ...]) ->
 
 
 def _export(model: nn.Module, examples: tuple[Any, ...], inputs: tuple[InputStamp, ...]) -> ExportedProgram:
+    shapes = dynamic_shapes(examples, inputs)
     try:
         with torch.no_grad(), warnings.catch_warnings(), _quiet(logging.getLogger("torch._subclasses.fake_tensor")):
             # Said of every LSTM: its list of weights. torch.export puts them back itself.
             warnings.filterwarnings("ignore", message=r"The tensor attributes? .* assigned during export")
             # Of a copy that the float kernel makes; here it becomes a pad of its own.
             warnings.filterwarnings("ignore", message="Using padding='same' with even kernel lengths")
-            return torch.export.export(model, examples, dynamic_shapes=dynamic_shapes(examples, inputs), strict=False)
+            return torch.export.export(model, examples, dynamic_shapes=shapes, strict=False)
     except Exception as error:
-        raise CaptureError(_explain(error)) from error
+        again = functools.partial(torch.export.export, model, examples, dynamic_shapes=shapes, strict=False)
+        raise CaptureError(_explain(error, again)) from error
 
 
 @contextmanager
@@ -176,14 +179,15 @@ def _quiet(logger: logging.Logger) -> Iterator[None]:
         logger.setLevel(before)
 
 
-def _explain(error: Exception) -> str:
-    """Say in words what torch.export could not do, and where in the user's code."""
+def _explain(error: Exception, again: Callable[[], object]) -> str:
+    """Say in words what torch.export could not do, and where in the user's code; `again` runs it once more."""
     where = _user_line(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     # What follows in the same line speaks of torch.export's own options.
     reasons = [line.removeprefix("- ").partition(" If you're using")[0] for line in lines if line.startswith("- ")]
     first = next(iter((*reasons, *lines)), type(error).__name__)
     if "specialized" in str(error) or "Constraints violated" in str(error):
+        where = forcing_line(again) or where
         advice = (
             "An op of the model fixes a size that was to stay dynamic: write that size as a number in "
             "`model.inputs` (in the API: dynamic_batch=False), or change the op."
@@ -199,13 +203,5 @@ def _explain(error: Exception) -> str:
 
 
 def _user_line(error: Exception) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    users = [f for f in frames if f.lineno and not _is_machinery(f.filename)]
-    return f" at {users[-1].filename}:{users[-1].lineno}" if users else ""
-
-
-def _is_machinery(filename: str) -> bool:
-    """Whether a frame is torch's, ours or Python's own; installed packages of the user's are none of these."""
-    if "/torch/" in filename or "/qtool/" in filename or filename.startswith("<"):
-        return True
-    return filename.startswith(sysconfig.get_path("stdlib")) and "site-packages" not in filename
+    frame = last_user_frame(traceback.extract_tb(error.__traceback__))
+    return "" if frame is None else f" at {frame.filename}:{frame.lineno}"

@@ -102,6 +102,8 @@ def _convert(source: Path | bytes, target: Backend, *, allow_uncalibrated: bool,
     assert isinstance(prepared, PreparedModel)  # its stamp says so
     prepared = planned_for(prepared, target.name, allow_uncalibrated=allow_uncalibrated)
     converted = convert(prepared)
+    if verify and any(not stamp.dtype.startswith(("float", "bfloat")) for stamp in prepared.stamp.inputs):
+        say("note: --verify gives whole-number inputs 0 only; qtool.workflows.verify takes data of yours")
     steps = verify_steps(prepared, converted, use_reference=target.engine is None) if verify else None
     buffer = io.BytesIO()
     save(converted, buffer)

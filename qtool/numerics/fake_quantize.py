@@ -84,8 +84,9 @@ class _FakeQuantize(torch.autograd.Function):
     @staticmethod
     def backward(ctx: _Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,) = grads
-        if ctx.saved_tensors:
-            (packed,) = ctx.saved_tensors
+        saved = ctx.saved_tensors  # once: under a checkpoint each access unpacks, and a second one is an error
+        if saved:
+            (packed,) = saved
             mask = restore_from_stored(unpack_mask(packed, grad.numel()), grad.shape, ctx.order)
             # A product with the mask would turn an infinite gradient into NaN.
             grad = torch.where(mask, grad, 0.0)

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from qtool.capture.checkpoint import load_checkpoint
+from qtool.capture.sizes import example_sizes
 from qtool.config.paths import resolve_path
 from qtool.data.user_code import import_attribute, user_code
 from qtool.errors import ConfigError, ModelError
@@ -16,8 +17,8 @@ from qtool.stamp.schema import InputStamp
 if TYPE_CHECKING:
     from qtool.config.schema import Config, ModelConfig
 
-EXAMPLE_SIZE = 2
-"""Size of a dynamic dimension in example inputs: torch.export would specialise on 1."""
+EXAMPLE_BATCH = 2
+"""Batch of example inputs: torch.export would specialise on 1."""
 
 
 def build_model(config: Config) -> nn.Module:
@@ -61,11 +62,8 @@ def input_stamps(model_config: ModelConfig) -> tuple[InputStamp, ...]:
 
 
 def example_inputs(inputs: tuple[InputStamp, ...]) -> tuple[torch.Tensor, ...]:
-    """Return a tensor of zeros for each input; dynamic sizes are 2."""
-    return tuple(
-        torch.zeros([EXAMPLE_SIZE if isinstance(s, str) else s for s in i.shape], dtype=getattr(torch, i.dtype))
-        for i in inputs
-    )
+    """Return a tensor of zeros for each input, in a batch of 2 where the batch is dynamic."""
+    return tuple(torch.zeros(example_sizes(i, batch=EXAMPLE_BATCH), dtype=getattr(torch, i.dtype)) for i in inputs)
 
 
 def _resolved(value: Any, config: Config) -> Any:  # noqa: ANN401 - an argument of the user's factory

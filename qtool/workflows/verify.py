@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from qtool.capture.sizes import example_sizes
 from qtool.runtime.module import RuntimeModel
 from qtool.runtime.verify import step_differences
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from qtool.runtime.prepared import PreparedModel
     from qtool.stamp.schema import InputStamp
 
-SIZE = 4
-"""Size of dynamic dimensions in generated inputs."""
+BATCH = 4
+"""Batch of generated inputs."""
 
 OVERSHOOT = 1.1
 """Generated inputs exceed the calibrated range by this factor, so that both ends of it are met and clamped."""
@@ -60,7 +61,7 @@ def generated_inputs(prepared: PreparedModel, *, seed: int = 0) -> tuple[Any, ..
 
 
 def _generated(prepared: PreparedModel, stamp: InputStamp, generator: torch.Generator) -> Tensor:
-    shape = [SIZE if isinstance(size, str) else size for size in stamp.shape]
+    shape = example_sizes(stamp, batch=BATCH)
     dtype = getattr(torch, stamp.dtype)
     point = prepared.activations.get(stamp.name)
     if not dtype.is_floating_point:

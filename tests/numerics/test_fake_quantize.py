@@ -182,8 +182,9 @@ def test_second_derivative_is_that_of_a_step():
     assert second.tolist() == [2.0, 0.0]
 
 
-def test_under_checkpoint_and_autocast():
-    x = torch.randn(4, 8, requires_grad=True)
+@pytest.mark.parametrize("size", [1e-3, 1e3])  # nothing is clamped and nothing kept; a mask is kept
+def test_under_checkpoint_and_autocast(size):
+    x = (torch.randn(4, 8) * size).requires_grad_()
     weight = torch.randn(8, 8)
 
     def forward(x):

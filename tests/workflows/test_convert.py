@@ -9,7 +9,7 @@ from qtool.workflows.calibrate import calibrate
 from qtool.workflows.convert import NOT_CALIBRATED, convert
 from qtool.workflows.prepare import prepare
 from qtool.workflows.verify import generated_inputs, verify
-from tests.patterns import conv
+from tests.patterns import Lambda, conv
 
 ENGINES = ["fbgemm", "x86", "onednn", "qnnpack"]
 
@@ -158,3 +158,45 @@ def test_nan_in_calibration_names_edge_and_batch():
     bad = torch.tensor([[1.0, torch.nan]])
     with pytest.raises(NonFiniteError, match=r"batch 1: 'input': 1 NaN"):
         calibrate(prepared, [torch.randn(3, 2), bad])
+
+
+class Indexed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x, i):
+        return self.linear(x)[:, i + 1], self.linear(x)[:, torch.arange(4) + 0], i + 1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("engine", ENGINES)
+def test_case_29_integers_keep_their_dtype_and_the_numbers_hold(engine):
+    torch.manual_seed(0)
+    model, x, i = Indexed().eval(), torch.randn(64, 4), torch.tensor([0, 2])
+    prepared = prepare(model, (x, i), {"target": {"backend": engine}}, dynamic_batch=False)
+    calibrate(prepared, [(x, i)])
+    converted = convert(prepared)
+    expected, found = model(x, i), RuntimeModel(converted)(x, i)
+    assert found[2].dtype is torch.int64
+    assert torch.equal(found[2], expected[2])
+    step = float(prepared.activations["linear"].fake_quantize.scale)
+    for one, other in zip(expected[:2], found[:2], strict=True):
+        assert float((one - other).abs().max()) <= 4 * step
+
+
+def test_case_18_moved_values_keep_their_scale_in_the_converted_program():
+    torch.manual_seed(0)
+    model = Lambda(lambda m, x: m.a(x)[:, :4] + m.a(x)[:, 4:], a=nn.Conv2d(3, 8, 3, padding=1)).eval()
+    x = torch.randn(1, 3, 32, 32)
+    prepared = prepare(model, x, {"target": {"backend": "fbgemm"}})
+    calibrate(prepared, [x])
+    converted = convert(prepared)
+    grids = {
+        node.meta["custom"]["qtool"]["edge"]: node.args[1:3]
+        for node in converted.exported.graph.nodes
+        if str(node.target) == "quantized_decomposed.quantize_per_tensor.default"
+    }
+    inputs = {node.output: node.inputs[0] for node in converted.plan.nodes if node.op == "layout"}
+    assert len(inputs) == 4  # a slice of each of two dimensions, twice
+    assert all(grids[output] == grids[source] for output, source in inputs.items())
