@@ -92,12 +92,13 @@ def main() -> int:
         ]
         show(rows, len(draws))
         return 0
-    rows = [ours(model, photos, draws, *row) for row in OURS if may_run(row[1], row[2])]
+    measurable = [row for row in OURS if may_run(row[1], row[2])]
+    rows = [ours(model, photos, draws, *row) for row in measurable]
     rows += [torchs(model, photos, draws, engine) for engine in ("fbgemm", "x86", "onednn", "qnnpack")]
     show(rows, len(draws))
     if options.json:
         options.json.write_text(json.dumps([asdict(row) for row in rows], indent=2))
-    return 0 if all(row.is_met for row in rows) else 1
+    return 0 if len(measurable) == len(OURS) and all(row.is_met for row in rows) else 1
 
 
 def load() -> tuple[nn.Module, Photos]:
