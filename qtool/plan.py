@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from qtool.types import Granularity, Isa, Op, Spec, Verdict
+from qtool.types import Isa, Op, Spec, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,3 @@ class Plan:
     def edge(self, name: str) -> EdgePlan:
         """Return the edge of that name."""
         return next(edge for edge in self.edges if edge.name == name)
-
-    def per_channel_nodes(self) -> tuple[NodePlan, ...]:
-        """Return the int8 nodes whose weight has one scale per channel."""
-        return tuple(n for n in self.int8_nodes() if n.weight and n.weight.granularity is Granularity.CHANNEL)

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 PACKED_ENGINES = frozenset({"fbgemm", "qnnpack"})
-PLAIN_ENGINES = frozenset({"onednn", "x86"})
 KERNELS = "qtool/kernels"
 """Where a lowered module holds its kernels; with a slash, so that no attribute of a model bears the name."""
 

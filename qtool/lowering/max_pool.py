@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from qtool.lowering.ranks import on_images
+from qtool.passes.ops import argument
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -26,15 +27,15 @@ class MaxPool(nn.Module):
         """Take the geometry of an `aten.max_pool1d` or `aten.max_pool2d` node."""
         super().__init__()
         self.is_1d = node.target is aten.max_pool1d.default
-        kernel_size = _argument(node, 1, "kernel_size", None)
-        stride = _argument(node, 2, "stride", ()) or kernel_size
+        kernel_size = argument(node, 1, "kernel_size", None)
+        stride = argument(node, 2, "stride", ()) or kernel_size
         self.geometry = [
             self._both_dimensions(kernel_size, 1),
             self._both_dimensions(stride, 1),
-            self._both_dimensions(_argument(node, 3, "padding", 0), 0),
-            self._both_dimensions(_argument(node, 4, "dilation", 1), 1),
+            self._both_dimensions(argument(node, 3, "padding", 0), 0),
+            self._both_dimensions(argument(node, 4, "dilation", 1), 1),
         ]
-        self.ceil_mode = bool(_argument(node, 5, "ceil_mode", False))
+        self.ceil_mode = bool(argument(node, 5, "ceil_mode", False))
 
     def forward(self, codes: Tensor) -> Tensor:
         """Return the largest code of each window."""
@@ -48,7 +49,3 @@ class MaxPool(nn.Module):
         if self.is_1d:
             return [missing, *values]
         return values * 2 if len(values) == 1 else values
-
-
-def _argument(node: Node, index: int, name: str, default: Any) -> Any:  # noqa: ANN401
-    return node.args[index] if len(node.args) > index else node.kwargs.get(name, default)

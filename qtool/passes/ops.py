@@ -127,8 +127,8 @@ def clamp_bounds(node: Node) -> tuple[float | None, float | None]:
         return 0.0, None
     if node.target is aten.relu6.default:
         return 0.0, 6.0
-    low = _argument(node, 1, "min_val" if node.target is aten.hardtanh.default else "min")
-    high = _argument(node, 2, "max_val" if node.target is aten.hardtanh.default else "max")
+    low = argument(node, 1, "min_val" if node.target is aten.hardtanh.default else "min")
+    high = argument(node, 2, "max_val" if node.target is aten.hardtanh.default else "max")
     if node.target is aten.hardtanh.default:
         low, high = -1.0 if low is None else low, 1.0 if high is None else high
     return None if low is None else float(low), None if high is None else float(high)
@@ -139,7 +139,8 @@ def value(node: Node) -> Any:  # noqa: ANN401 - a fake tensor, a list of them, o
     return node.meta.get("val")
 
 
-def _argument(node: Node, index: int, name: str, default: Any = None) -> Any:  # noqa: ANN401
+def argument(node: Node, index: int, name: str, default: Any = None) -> Any:  # noqa: ANN401
+    """Return an op's argument, given by position or by name, or its default."""
     return node.args[index] if len(node.args) > index else node.kwargs.get(name, default)
 
 
@@ -153,7 +154,7 @@ def _mac_reason(node: Node) -> str:
     weight = node.args[1]
     if not isinstance(weight, Node) or weight.op != "get_attr":
         return "its weight is computed while the model runs"
-    bias = _argument(node, 2, "bias")
+    bias = argument(node, 2, "bias")
     if bias is not None and (not isinstance(bias, Node) or bias.op != "get_attr"):
         return "its bias is computed while the model runs"
     return "its weight is empty" if value(weight).numel() == 0 else ""
@@ -167,7 +168,7 @@ def _pair_reason(node: Node) -> str:
         return "one operand is a constant of the model"
     if not all(_is_float(operand) for operand in operands):
         return "its values are not float32"
-    if _argument(node, 2, "alpha", 1) != 1:
+    if argument(node, 2, "alpha", 1) != 1:
         return "alpha is not 1"
     return ""
 
@@ -204,14 +205,14 @@ def pad_mode(node: Node) -> Any:  # noqa: ANN401 - an argument of the node
     """Return the mode of a pad: `constant`, or one that repeats values of its input; None for other ops."""
     if node.target is aten.constant_pad_nd.default:
         return "constant"
-    return _argument(node, 2, "mode", "constant") if node.target is aten.pad.default else None
+    return argument(node, 2, "mode", "constant") if node.target is aten.pad.default else None
 
 
 def _pad_reason(node: Node) -> str:
     if pad_mode(node) != "constant":
         return ""
     index = 2 if node.target is aten.constant_pad_nd.default else 3
-    fill = _argument(node, index, "value")
+    fill = argument(node, index, "value")
     return "" if fill in (None, 0) else f"it pads with {fill}, which the input's range may not hold"
 
 

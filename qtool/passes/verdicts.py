@@ -106,8 +106,6 @@ def _float_reason(match: Match, name: str, request: Request) -> str:
     settings = request.settings(name, match.op)
     if settings.skipped or settings.dtype == "float":
         return f"asked for: {settings.origin}"
-    if match.op is None:
-        return match.reason
     if name in request.keep_float:
         return request.keep_float[name]
     return _impossible(match, request)

@@ -10,9 +10,8 @@ The same model gives the same bytes: entries in a fixed order, no times, no samp
 from __future__ import annotations
 
 import io
-import json
 import zipfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -83,8 +82,3 @@ def read_arrays(entries: Mapping[str, bytes]) -> dict[str, np.ndarray]:
         for name, data in entries.items()
         if name.startswith(ARRAYS) and name.endswith(".npy")
     }
-
-
-def read_config(text: str) -> Any:  # noqa: ANN401
-    """Return the mapping in a stored config.json."""
-    return json.loads(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,7 +15,7 @@ from qtool.numerics.qparams import QParams
 from qtool.passes import qdq_ops  # noqa: F401 - registers the ops that a converted program is made of
 from qtool.readers.archive import read_archive
 from qtool.readers.qtool_file import check_loadable, read_qtool_file
-from qtool.runtime.container import pack, read_arrays, read_config
+from qtool.runtime.container import pack, read_arrays
 from qtool.runtime.converted import ConvertedModel
 from qtool.runtime.prepared import Origin, PreparedModel
 from qtool.stamp.plan_json import plan_from_json
@@ -55,7 +56,7 @@ def from_bytes(data: bytes, *, where: str | Path = "data") -> PreparedModel | Co
         raise FileFormatError(msg)
     plan = plan_from_json(file.plan_json)
     origin = Origin(
-        config=config_from_mapping(read_config(file.config_json), "config.json"),
+        config=config_from_mapping(json.loads(file.config_json), "config.json"),
         config_digest=stamp.config_digest,
         source_digest=stamp.source_digest,
         preprocessing=stamp.preprocessing,
