@@ -18,15 +18,20 @@ export PYTHONPATH := $(CURDIR)
 PYTEST := OMP_NUM_THREADS=1 $(PYTHON) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint type test bench fuzz accuracy zoo check
+.PHONY: help setup data demo lint type test bench fuzz accuracy zoo check
 
 help: ## list these targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 18
 
 setup: $(READY) ## make .venv and install everything, pinned
 
-demo: $(READY) ## the main job: EfficientNet-Lite0 to int8 for two backends, evaluated and inspected
+data: ## Fashion-MNIST into .data/, from Debian's package, as any user
+	@bash examples/fetch_fashion_mnist.sh
+
+demo: $(READY) ## the main job: EfficientNet-Lite0 by calibration, a small CNN by training, evaluated and inspected
 	$(PYTHON) examples/lite0.py
+	-@bash examples/fetch_fashion_mnist.sh
+	$(PYTHON) examples/fashion_mnist.py
 
 lint: $(READY) ## ruff, formatting, and who may import whom
 	$(PYTHON) -m ruff check
@@ -45,8 +50,10 @@ bench: $(READY) ## how long things take
 fuzz: $(READY) ## the property tests, those of the file readers too, with many more examples
 	$(PYTEST) --hypothesis-profile fuzz -m hypothesis
 
-accuracy: $(READY) ## EfficientNet-Lite0 over ten draws of photos, torch's own flow beside it
+accuracy: $(READY) ## EfficientNet-Lite0 calibrated, two CNNs trained on Fashion-MNIST, torch's own flows beside them
+	-@bash examples/fetch_fashion_mnist.sh
 	$(PYTHON) benchmarks/accuracy.py
+	$(PYTHON) benchmarks/accuracy_qat.py
 
 zoo: $(READY) ## many models and kernels on every engine: an hour
 	$(PYTEST) -m slow

@@ -13,7 +13,7 @@ from qtool._version import __version__
 
 ROOT = Path(__file__).parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-TARGETS = ["setup", "demo", "lint", "type", "test", "bench", "fuzz", "accuracy", "zoo", "check"]
+TARGETS = ["setup", "data", "demo", "lint", "type", "test", "bench", "fuzz", "accuracy", "zoo", "check"]
 
 
 def tracked_files() -> list[Path]:
