@@ -51,7 +51,7 @@ class SmallNet(nn.Module):
 class DepthwiseNet(nn.Module):
     """Depthwise-separable stages and little else, as MobileNet: with one scale a tensor int8 costs it accuracy."""
 
-    def __init__(self, num_classes: int = 10, width: int = 32, depth: int = 6) -> None:
+    def __init__(self, num_classes: int = 10, width: int = 32, depth: int = 4) -> None:
         super().__init__()
         stages = [separable(2 * width, 2 * width) for _ in range(depth)]
         self.features = nn.Sequential(conv(1, width, stride=2), separable(width, 2 * width, stride=2), *stages)

@@ -17,16 +17,18 @@ from qtool.config.schema import DigitsSource
 from qtool.data.sources import open_source
 
 OUT = Path(__file__).parent.parent / "out"
+BATCH = 128
 
 
 def fit(model: nn.Module, images: Tensor, labels: Tensor, *, epochs: int, rate: float, seed: int = 0) -> None:
-    """Train with SGD in batches of 64; the learning rate falls along half a cosine. The model is left in eval mode."""
+    """Train with SGD; the learning rate falls along half a cosine. The model is left in eval mode."""
     draw = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9, weight_decay=5e-4)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * (len(images) // 64))
+    num_whole = len(images) // BATCH * BATCH
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * num_whole // BATCH)
     model.train()
     for _ in range(epochs):
-        for batch in torch.randperm(len(images), generator=draw)[: len(images) // 64 * 64].split(64):
+        for batch in torch.randperm(len(images), generator=draw)[:num_whole].split(BATCH):
             optimizer.zero_grad()
             functional.cross_entropy(model(images[batch]), labels[batch]).backward()
             optimizer.step()
@@ -41,10 +43,16 @@ def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
     return 100 * right / len(images)
 
 
+def calibrated(net: nn.Module, images: Tensor, config: dict) -> nn.Module:
+    """Return the net prepared, with ranges from the first thousand pictures."""
+    prepared = qtool.prepare(net, images[:2], config)
+    qtool.calibrate(prepared, images[:1000].split(100))
+    return prepared
+
+
 def train_quantized(net: nn.Module, images: Tensor, labels: Tensor, config: dict) -> nn.Module:
-    """Return a trained float net as prepared for QAT, trained on."""
-    prepared = qtool.prepare(net, images[:2], {**config, "quantize": {**config.get("quantize", {}), "mode": "qat"}})
-    qtool.calibrate(prepared, images[:1000].split(100))  # ranges to start from
+    """Return a trained float net prepared for QAT, with ranges to start from, and trained on."""
+    prepared = calibrated(net, images, {**config, "quantize": {"mode": "qat", **config.get("quantize", {})}})
     fit(prepared, images, labels, epochs=2, rate=0.01)
     prepared.freeze_observers()  # the last epoch trains for the very scales, means and deviations that are kept
     prepared.freeze_batch_norms()
