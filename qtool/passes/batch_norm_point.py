@@ -40,7 +40,8 @@ class BatchNormPoint(nn.Module):
         if self.frozen:
             return batch_norm(x, mean, var, gamma, beta, training=False, eps=self.eps)
         if is_recomputing():
-            return batch_norm(x, None, None, gamma, beta, training=True, eps=self.eps)
+            # As many tensors as the first time must be kept for backward, but none of ours be written to.
+            return batch_norm(x, mean.clone(), var.clone(), gamma, beta, training=True, eps=self.eps)
         momentum = self._count(num_batches)
         return batch_norm(x, mean, var, gamma, beta, training=True, momentum=momentum, eps=self.eps)
 
@@ -54,10 +55,11 @@ class BatchNormPoint(nn.Module):
         mean: Tensor,
         var: Tensor,
         num_batches: Tensor | None,
+        folded_var: Tensor,
     ) -> Tensor:
-        """Return the normalised output of a layer whose weight has the running statistics folded in already.
+        """Return the normalised output of a layer whose weight has the running variance folded in already.
 
-            y * sqrt(var + eps) / sqrt(batch_var + eps) + beta - gamma * batch_mean / sqrt(batch_var + eps)
+            y * sqrt(folded_var + eps) / sqrt(batch_var + eps) + beta - gamma * batch_mean / sqrt(batch_var + eps)
 
         Nothing is divided by gamma, so gamma may be 0.
 
@@ -70,10 +72,11 @@ class BatchNormPoint(nn.Module):
             mean: running mean; updated.
             var: running variance; updated.
             num_batches: the batch norm's counter; updated.
+            folded_var: the running variance that was folded in: as it was before this step.
 
         Source: Krishnamoorthi 2018, arXiv:1806.08342, section 3.2.2 ("correction").
         """
-        before = (var + self.eps).sqrt()
+        before = (folded_var + self.eps).sqrt()
         if self.frozen:
             centre, spread = mean, before
         else:

@@ -150,12 +150,14 @@ def _quantize_folded_weight(module: GraphModule, node: Node, batch_norm: Node, p
     gamma, beta, mean, var, counter = batch_norm.args[1:6]
     bias = argument(node, 2, "bias")
     with graph.inserting_before(node):
-        weight = graph.call_method("training_folded_weight", (point, node.args[1], gamma, mean, var))
+        weight = graph.call_method("training_folded_weight", (point, node.args[1], gamma))
+        folded_var = graph.get_attr(f"{point.target}.folded_var")
         unfolded = graph.call_function(node.target, node.args, dict(node.kwargs))  # type: ignore[arg-type]
         self_node = graph.get_attr(str(batch_norm.target))
     node.args = (node.args[0], weight, None, *node.args[3:])
     with graph.inserting_before(batch_norm):
-        made = graph.call_method("corrected", (self_node, node, unfolded, bias, gamma, beta, mean, var, counter))
+        arguments = (self_node, node, unfolded, bias, gamma, beta, mean, var, counter, folded_var)
+        made = graph.call_method("corrected", arguments)
     made.meta = dict(batch_norm.meta)
     batch_norm.replace_all_uses_with(made)
     graph.erase_node(batch_norm)
