@@ -53,7 +53,7 @@ def calibrated(net: nn.Module, images: Tensor, config: dict) -> nn.Module:
 def train_quantized(net: nn.Module, images: Tensor, labels: Tensor, config: dict) -> nn.Module:
     """Return a trained float net prepared for QAT, with ranges to start from, and trained on."""
     prepared = calibrated(net, images, {**config, "quantize": {"mode": "qat", **config.get("quantize", {})}})
-    fit(prepared, images, labels, epochs=2, rate=0.01)
+    fit(prepared, images, labels, epochs=1, rate=0.01)
     prepared.freeze_observers()  # the last epoch trains for the very scales, means and deviations that are kept
     prepared.freeze_batch_norms()
     fit(prepared, images, labels, epochs=1, rate=0.001)
@@ -80,7 +80,7 @@ def main() -> None:
     torch.manual_seed(0)
     train, test = digits("train"), digits("test")
     net = small_net()
-    fit(net, *train, epochs=5, rate=0.05)
+    fit(net, *train, epochs=20, rate=0.1)
     prepared = train_quantized(net, *train, {"target": {"backend": "fbgemm"}})
     OUT.mkdir(exist_ok=True)
     qtool.save(qtool.convert(prepared), OUT / "digits-fbgemm.pt2")
