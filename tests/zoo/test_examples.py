@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from qtool.lowering.engine_switch import available_engines
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
@@ -46,3 +48,37 @@ def test_the_shell_pipeline_measures_the_same(tmp_path):
     rows = {line.split()[1]: measures(line) for line in printed.splitlines() if line.startswith("converted, ")}
     assert rows["fbgemm"][2] >= 16.5
     assert rows["qnnpack"][2] >= 18.0
+
+
+@pytest.fixture(scope="module")
+def fashion(tmp_path_factory):
+    """What the CNN's example prints; it leaves its float weights in out/."""
+    return run([sys.executable, str(ROOT / "examples" / "fashion_mnist.py")], tmp_path_factory.mktemp("fashion"))
+
+
+def test_the_trained_cnn_keeps_its_accuracy_on_every_engine(fashion):
+    heading, *rows = fashion.partition("\n\n")[2].splitlines()
+    assert heading.split() == ["float", "PTQ", "QAT"]
+    found = {row.split()[0]: [float(number) for number in row.split()[1:]] for row in rows}
+    assert set(found) >= set(available_engines())
+    for in_float, _, trained in found.values():
+        assert trained >= in_float - 1
+
+
+@pytest.mark.usefixtures("fashion")
+def test_the_cnn_goes_through_a_pipe(tmp_path):
+    command = ["bash", str(ROOT / "examples" / "pipeline.sh")]
+    if not (ROOT / ".data").exists():
+        with pytest.raises(AssertionError, match="run 'make data'"):
+            run(command, tmp_path)
+        return
+    printed = run(command, tmp_path)
+    assert "fits fbgemm, isa any" in printed
+    rows = {line.split()[0]: measures(line) for line in printed.splitlines() if line.startswith(("float", "converted"))}
+    assert rows["converted,"][0] >= rows["float"][0] - 0.01
+
+
+def test_the_own_loop_trains_the_digits(tmp_path):
+    lines = run([sys.executable, str(ROOT / "examples" / "own_loop.py")], tmp_path).splitlines()
+    in_float, trained = (float(re.search(r"([\d.]+) %", line)[1]) for line in lines)
+    assert trained >= in_float - 2
