@@ -18,14 +18,21 @@ class BatchNormPoint(nn.Module):
     Attributes:
         momentum: as captured: share of the batch in the running statistics; `CUMULATIVE` for the average of all.
         eps: as captured.
+        learns: as captured: False where the model keeps it in eval mode while it trains.
         frozen: the running statistics are used and stay as they are.
     """
 
-    def __init__(self, momentum: float, eps: float) -> None:
+    def __init__(self, momentum: float, eps: float, *, learns: bool = True) -> None:
         super().__init__()
         self.momentum = momentum
         self.eps = eps
+        self.learns = learns
         self.frozen = False
+
+    @property
+    def uses_running_statistics(self) -> bool:
+        """Whether it computes as in eval mode."""
+        return self.frozen or not self.learns
 
     def forward(
         self,
@@ -37,7 +44,7 @@ class BatchNormPoint(nn.Module):
         num_batches: Tensor | None,
     ) -> Tensor:
         """Return the normalised `x`, as torch's own batch norm does."""
-        if self.frozen:
+        if self.uses_running_statistics:
             return batch_norm(x, mean, var, gamma, beta, training=False, eps=self.eps)
         if is_recomputing():
             # As many tensors as the first time must be kept for backward, but none of ours be written to.
@@ -77,7 +84,7 @@ class BatchNormPoint(nn.Module):
         Source: Krishnamoorthi 2018, arXiv:1806.08342, section 3.2.2 ("correction").
         """
         before = (folded_var + self.eps).sqrt()
-        if self.frozen:
+        if self.uses_running_statistics:
             centre, spread = mean, before
         else:
             batch_var, centre = torch.var_mean(plain.float(), dim=_all_but_channels(plain), correction=0)

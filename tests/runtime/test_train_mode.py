@@ -264,6 +264,41 @@ def test_case_37_a_model_that_trains_in_eval_mode_is_refused(forward, message):
         qtool.prepare(model.eval(), torch.randn(4, 4), {"target": {"backend": "fbgemm"}})
 
 
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+def test_a_batch_norm_that_the_model_keeps_in_eval_mode_stays_so(granularity):
+    class Frozen(nn.Sequential):
+        def train(self, mode=True):
+            super().train(mode)
+            self[1].eval()
+            return self
+
+    torch.manual_seed(0)
+    model = Frozen(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+    model[1].running_mean.normal_()
+    x = torch.randn(4, 3, 6, 6)
+    prepared = prepared_for_training(model, granularity=granularity, example=x).train()
+    prepared.set_mode(Mode.FLOAT)
+    torch.testing.assert_close(prepared(x), model.train()(x), atol=1e-5, rtol=1e-5)
+    prepared.fake_quantize()
+    for _ in range(2):
+        prepared(x)
+    assert torch.equal(dict(prepared.named_buffers())["body.1.running_mean"], model[1].running_mean)
+    assert torch.equal(qtool.convert(prepared.eval())(x), prepared(x))
+
+
+def test_a_dropout_before_the_batch_norm():
+    """Eval mode folds the batch norm past it; a weight with one scale for both is refused, not trained wrong."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Dropout(0.2), nn.BatchNorm2d(4)), torch.randn(4, 3, 6, 6)
+    prepared = prepared_for_training(model, example=x).train()
+    for _ in range(3):
+        prepared(x)
+    prepared.eval()
+    assert torch.equal(qtool.convert(prepared)(x), prepared(x))
+    with pytest.raises(UsageError, match="'0': train mode does something between the layer and its batch norm"):
+        prepared_for_training(model, granularity="tensor", example=x)
+
+
 def test_dropout_does_not_widen_the_range_of_what_it_is_flattened_to():
     prepared = trained(steps=3)
     (group,) = {edge.group for edge in prepared.plan.edges if edge.name == "flatten"}
