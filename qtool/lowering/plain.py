@@ -25,20 +25,20 @@ class PlainConv(nn.Module):
         super().__init__()
         self.engine = engine
         self.input, self.output = mac.input, mac.output
-        self.is_1d = mac.is_conv1d
-        self.geometry = mac.conv2d_geometry()
+        self.num_dims = mac.num_dims
+        g = mac.image_geometry()
+        self.geometry = (g.stride, g.padding, g.dilation, g.groups)
         self.bias = mac.bias
         self.scales = mac.scales_per_channel()
         self.zero_points = mac.zero_points()
         self.post_op, self.bounds = _post_op(mac)
-        stride, padding, dilation, groups = self.geometry
         self.weight = onednn.qconv_prepack(
-            mac.conv2d_codes(), self.scales, mac.input.scale, mac.input.zero_point, stride, padding, dilation, groups
+            mac.image_codes(), self.scales, mac.input.scale, mac.input.zero_point, *self.geometry
         )
 
     def forward(self, codes: Tensor) -> Tensor:
         """Return the output codes."""
-        return on_images(self._run, codes, is_1d=self.is_1d)
+        return on_images(self._run, codes, num_dims=self.num_dims)
 
     def _run(self, codes: Tensor) -> Tensor:
         x, y = self.input, self.output

@@ -100,4 +100,7 @@ def _weight_spec(match: Match, name: str, request: Request) -> Spec:
     granularity = None if asked == "auto" else Granularity(asked)
     chosen = request.quantize.weights.observer
     observer = DEFAULT_WEIGHT_OBSERVER if chosen == "auto" else chosen
-    return ranges.weight_spec(request.backend, match.op, granularity=granularity, axis=0, observer=observer)
+    axis = match.layout.channel_axis
+    return ranges.weight_spec(
+        request.backend, match.op, granularity=granularity, axis=axis, observer=observer, node=name
+    )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from qtool.passes.weight_layout import WeightLayout
+
 
 def fold_batch_norm(
     weight: Tensor,
@@ -15,6 +17,7 @@ def fold_batch_norm(
     mean: Tensor,
     var: Tensor,
     eps: float,
+    layout: WeightLayout | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the weight and bias that give `batch_norm(op(x))` without the batch norm.
 
@@ -24,16 +27,17 @@ def fold_batch_norm(
     Computed in float64 and rounded once to float32.
 
     Args:
-        weight: float32, (O, ...): output channels first.
+        weight: float32.
         bias: float32 (O,), or None for zero.
         gamma: the batch norm's weight, (O,), or None for one; zero and negative are fine.
         beta: the batch norm's bias, (O,), or None for zero.
         mean: running mean, (O,).
         var: running variance, (O,), >= 0.
         eps: the batch norm's own epsilon, > 0.
+        layout: where the weight's output channels lie; None for (O, ...).
 
     Returns:
-        (weight', bias'), float32, (O, ...) and (O,).
+        (weight', bias'), float32, in the shape of weight and (O,).
 
     Source: Jacob et al. 2018, arXiv:1712.05877, section 3.2.
 
@@ -43,5 +47,5 @@ def fold_batch_norm(
     factor = (torch.ones_like(var) if gamma is None else gamma).double() / (var.double() + eps).sqrt()
     shift = mean.double().neg() if bias is None else bias.double() - mean.double()
     folded_bias = shift * factor + (0.0 if beta is None else beta.double())
-    folded = weight.double() * factor.view(-1, *[1] * (weight.dim() - 1))
+    folded = weight.double() * (layout or WeightLayout()).spread(factor, weight.shape)
     return folded.float(), folded_bias.float()

@@ -135,14 +135,14 @@ def _make_weight_point(module: GraphModule, node_plan: NodePlan, match: Match) -
     bias = tensor_of(module, match.node.args[2]) if len(match.node.args) > 2 else None
     assert weight is not None
     assert node_plan.weight is not None
-    weight = weight.detach()
+    weight, layout = weight.detach(), match.layout
     if match.batch_norm is not None:
         gamma, beta, mean, var = (tensor_of(module, argument) for argument in match.batch_norm.args[1:5])
         assert mean is not None
         assert var is not None
         eps = float(match.batch_norm.args[7])  # type: ignore[arg-type]
-        weight, bias = fold_batch_norm(weight, bias, gamma=gamma, beta=beta, mean=mean, var=var, eps=eps)
-    return WeightPoint(node_plan.weight, weight, bias)
+        weight, bias = fold_batch_norm(weight, bias, gamma=gamma, beta=beta, mean=mean, var=var, eps=eps, layout=layout)
+    return WeightPoint(node_plan.weight, weight, bias, layout)
 
 
 def _use_weight_point(module: GraphModule, match: Match, target: str, *, has_bias: bool) -> None:

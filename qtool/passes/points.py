@@ -12,6 +12,7 @@ from qtool.numerics.module import FakeQuantize
 from qtool.observers.registry import make_observer
 
 if TYPE_CHECKING:
+    from qtool.passes.weight_layout import WeightLayout
     from qtool.plan import EdgePlan
     from qtool.types import Spec
 
@@ -62,14 +63,16 @@ class WeightPoint(nn.Module):
     """One weight with its bias, batch norm folded in, and how it is quantized.
 
     Attributes:
-        weight: float32, output channels first.
+        weight: float32.
         bias: float32 (O,) or None.
+        layout: where the weight's output channels lie.
         mode: as in ActivationPoint; a weight is observed when the input scale is known, not by calls.
         is_calibrated: whether its scale is set.
     """
 
-    def __init__(self, spec: Spec, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, spec: Spec, weight: Tensor, bias: Tensor | None, layout: WeightLayout) -> None:
         super().__init__()
+        self.layout = layout
         self.mode: Mode = Mode.FLOAT
         self.is_calibrated = False
         self.weight = nn.Parameter(weight.detach().clone(), requires_grad=False)

@@ -159,7 +159,8 @@ def _quantized_weight(owner: str, point: WeightPoint) -> QuantizedWeight:
     dtype = qdq_ops.TORCH_DTYPES[spec.dtype]
     codes = quantize(point.weight, scale, zero_point, spec.qmin, spec.qmax, axis=spec.axis, dtype=dtype)
     bias = None if point.bias is None else point.bias.detach().cpu()
-    return QuantizedWeight(owner=owner, codes=codes.cpu(), qparams=QParams(scale.cpu(), zero_point.cpu()), bias=bias)
+    qparams = QParams(scale.cpu(), zero_point.cpu())
+    return QuantizedWeight(owner=owner, codes=codes.cpu(), qparams=qparams, bias=bias, layout=point.layout)
 
 
 def make_stamp(plan: Plan, found: Parameters, origin: Origin, inputs: Any, stage: Stage) -> Stamp:  # noqa: ANN401
@@ -167,11 +168,11 @@ def make_stamp(plan: Plan, found: Parameters, origin: Origin, inputs: Any, stage
     arrays = {name: (q.scale.numpy(), q.zero_point.numpy()) for name, q in found.activations.items()}
     for name, weight in found.weights.items():
         arrays[f"{name}.weight"] = (weight.qparams.scale.numpy(), weight.qparams.zero_point.numpy())
-    codes = {} if stage is Stage.PREPARED else {name: w.codes.numpy() for name, w in found.weights.items()}
+    codes = {name: w.layout.channels_first(w.codes).numpy() for name, w in found.weights.items()}
     return build_stamp(
         plan,
         arrays,
-        codes,
+        {} if stage is Stage.PREPARED else codes,
         stage=stage,
         config_digest=origin.config_digest,
         source_digest=origin.source_digest,
