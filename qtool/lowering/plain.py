@@ -19,7 +19,12 @@ onednn = torch.ops.onednn
 
 
 class PlainConv(nn.Module):
-    """A convolution on oneDNN."""
+    """A convolution on oneDNN.
+
+    Attributes:
+        clamp: the smallest and the largest code that may leave, where the kernel does not see to it: over three
+            dimensions it has no clamp.
+    """
 
     def __init__(self, mac: Mac, engine: str) -> None:
         super().__init__()
@@ -31,7 +36,8 @@ class PlainConv(nn.Module):
         self.bias = mac.bias
         self.scales = mac.scales_per_channel()
         self.zero_points = mac.zero_points()
-        self.post_op, self.bounds = _post_op(mac)
+        self.post_op, self.bounds = ("none", []) if mac.num_dims == 3 else _post_op(mac)
+        self.clamp = mac.bounds if mac.num_dims == 3 and mac.clamps else None
         self.weight = onednn.qconv_prepack(
             mac.image_codes(), self.scales, mac.input.scale, mac.input.zero_point, *self.geometry
         )
@@ -42,10 +48,11 @@ class PlainConv(nn.Module):
 
     def _run(self, codes: Tensor) -> Tensor:
         x, y = self.input, self.output
-        return onednn.qconv_pointwise(
+        result = onednn.qconv_pointwise(
             codes, x.scale, x.zero_point, self.weight, self.scales, self.zero_points, self.bias, *self.geometry,
             y.scale, y.zero_point, y.dtype, self.post_op, self.bounds, "",
         )  # fmt: skip
+        return result if self.clamp is None else result.clamp_(*self.clamp)
 
 
 class PlainLinear(nn.Module):
