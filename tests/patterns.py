@@ -278,7 +278,7 @@ PATTERNS: dict[str, Pattern] = {
         lambda: nn.Sequential(conv(), nn.Upsample(scale_factor=2, mode="bicubic"), conv(8, 4)), IMAGE, islands=1
     ),
     "sigmoid": Pattern(lambda: nn.Sequential(loud(conv()), nn.Sigmoid(), conv(8, 4, 1)), IMAGE),
-    "hardsigmoid": Pattern(lambda: nn.Sequential(loud(conv()), nn.Hardsigmoid(), conv(8, 4, 1)), IMAGE),
+    "hardsigmoid": Pattern(lambda: nn.Sequential(loud(conv()), nn.Hardsigmoid(), conv(8, 4, 1, bias=False)), IMAGE),
     "tanh": Pattern(lambda: nn.Sequential(loud(conv()), nn.Tanh(), conv(8, 4)), IMAGE),
     "softmax": Pattern(lambda: nn.Sequential(loud(nn.Linear(24, 8)), nn.Softmax(-1), nn.Linear(8, 4)), ROW),
     "sigmoid_moved": Pattern(

@@ -32,8 +32,16 @@ _CHANNEL_FIRST: Final = (Granularity.CHANNEL, Granularity.TENSOR)
 _UNLESS: Final = "its input uses 0..127, or the CPU has VNNI (AVX-512 VNNI, AVX-VNNI or AMX)"
 _UNLESS_CONV: Final = f"{_UNLESS}, or it is depthwise"
 _MEASURED: Final = "tests/backends/test_kernel_saturation.py"
-MEASURED_TRANSPOSED: Final = "tests/backends/test_transposed.py"
-ONEDNN_TRANSPOSED: Final = "the packed kernel is wrong where input and output channels differ; plain tensors have none"
+ONEDNN_TRANSPOSED: Final = tuple(
+    OpRule(
+        op=op,
+        support=Support.UNSUPPORTED,
+        note="the packed kernel is wrong where input and output channels differ; plain tensors have none",
+        source=f"{ATEN}qconv.cpp",
+        measured="tests/backends/test_transposed.py",
+    )
+    for op in (Op.CONV_TRANSPOSE1D, Op.CONV_TRANSPOSE2D)
+)
 
 BACKEND: Final = Backend(
     name="onednn",
@@ -77,20 +85,7 @@ BACKEND: Final = Backend(
             source=f"{ONEDNN}src/cpu/x64/jit_avx512_core_x8s8s32x_conv_kernel.cpp",
             measured=_MEASURED,
         ),
-        OpRule(
-            op=Op.CONV_TRANSPOSE1D,
-            support=Support.UNSUPPORTED,
-            note=ONEDNN_TRANSPOSED,
-            source=f"{ATEN}qconv.cpp",
-            measured=MEASURED_TRANSPOSED,
-        ),
-        OpRule(
-            op=Op.CONV_TRANSPOSE2D,
-            support=Support.UNSUPPORTED,
-            note=ONEDNN_TRANSPOSED,
-            source=f"{ATEN}qconv.cpp",
-            measured=MEASURED_TRANSPOSED,
-        ),
+        *ONEDNN_TRANSPOSED,
         OpRule(
             op=Op.LINEAR,
             support=Support.WRONG_UNLESS,

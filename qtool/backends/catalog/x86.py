@@ -10,7 +10,7 @@ from typing import Final
 
 from qtool.backends.catalog.aten_ops import ATEN, ATEN_RULES, CLAMPS
 from qtool.backends.catalog.fbgemm import FBGEMM_CAP, FBGEMM_OVERRUN, FBGEMM_OVERRUN_3D
-from qtool.backends.catalog.onednn import MEASURED_TRANSPOSED, ONEDNN_CAP, ONEDNN_TRANSPOSED
+from qtool.backends.catalog.onednn import ONEDNN_CAP, ONEDNN_TRANSPOSED
 from qtool.backends.record import Backend, KernelIsa, OpRule, Saturates, Support
 from qtool.types import Granularity, Op
 
@@ -62,20 +62,7 @@ BACKEND: Final = Backend(
             source=_CHOICE,
             measured=_MEASURED,
         ),
-        OpRule(
-            op=Op.CONV_TRANSPOSE1D,
-            support=Support.UNSUPPORTED,
-            note=ONEDNN_TRANSPOSED,
-            source=f"{ATEN}qconv.cpp",
-            measured=MEASURED_TRANSPOSED,
-        ),
-        OpRule(
-            op=Op.CONV_TRANSPOSE2D,
-            support=Support.UNSUPPORTED,
-            note=ONEDNN_TRANSPOSED,
-            source=f"{ATEN}qconv.cpp",
-            measured=MEASURED_TRANSPOSED,
-        ),
+        *ONEDNN_TRANSPOSED,
         OpRule(
             op=Op.LINEAR,
             support=Support.WRONG_UNLESS,

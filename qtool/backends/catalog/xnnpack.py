@@ -66,12 +66,10 @@ BACKEND: Final = Backend(
         OpRule(op=Op.INTERPOLATE, support=Support.UNSUPPORTED, note=_FLOAT_ONLY, source=_NODES),
         OpRule(op=Op.ACTIVATION, support=Support.EQUAL, shares_input_parameters=True, source=_NODES),
         OpRule(op=Op.LAYOUT, support=Support.EQUAL, shares_input_parameters=True, source=_NODES),
-        OpRule(op=Op.SIGMOID, support=Support.UNSUPPORTED, note=_FLOAT_ONLY, source=_NODES),
-        OpRule(op=Op.HARDSIGMOID, support=Support.UNSUPPORTED, note=_FLOAT_ONLY, source=_NODES),
-        OpRule(op=Op.TANH, support=Support.UNSUPPORTED, note=_FLOAT_ONLY, source=_NODES),
-        OpRule(op=Op.SOFTMAX, support=Support.UNSUPPORTED, note=_FLOAT_ONLY, source=_NODES),
-        OpRule(op=Op.HARDSWISH, support=Support.UNSUPPORTED, note=_FLOAT_ONLY, source=_NODES),
-        OpRule(op=Op.LEAKY_RELU, support=Support.UNSUPPORTED, note=_FLOAT_ONLY, source=_NODES),
+        *(
+            OpRule(op=op, support=Support.UNSUPPORTED, note=_FLOAT_ONLY, source=_NODES)
+            for op in (Op.SIGMOID, Op.HARDSIGMOID, Op.TANH, Op.SOFTMAX, Op.HARDSWISH, Op.LEAKY_RELU)
+        ),
     ),
     source=f"{EXECUTORCH}quantizer/xnnpack_quantizer.py",
 )

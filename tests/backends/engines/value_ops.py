@@ -73,8 +73,10 @@ def _ops(a, b):
     yield "adaptive avg_pool", functional.adaptive_avg_pool2d(a.tensor, 2), a.quantized(real)
     for axes in ((2, 3), (1,)):
         yield f"mean {axes}", torch.mean(a.tensor, axes), a.quantized(a.real.mean(axes))
-    yield "bilinear", functional.interpolate(a.tensor, scale_factor=2, mode="bilinear"), a.quantized(
-        functional.interpolate(a.real, scale_factor=2, mode="bilinear")
+    yield (
+        "bilinear",
+        functional.interpolate(a.tensor, scale_factor=2, mode="bilinear"),
+        a.quantized(functional.interpolate(a.real, scale_factor=2, mode="bilinear")),
     )
     yield from _functions(a)
     yield "relu", torch.relu(a.tensor), a.quantized(a.real.clamp(min=0))
