@@ -316,7 +316,7 @@ PATTERNS: dict[str, Pattern] = {
     "relu_alone": Pattern(lambda: Lambda(lambda m, x: F.relu(t := m.a(x)) + t, a=conv()), IMAGE),
     "called_twice": Pattern(lambda: Lambda(lambda m, x: m.a(m.a(x) * 50), a=conv(4, 4, padding=1)), IMAGE, islands=1),
     "one_relu_after_two": Pattern(
-        lambda: Lambda(lambda m, x: (m.r(m.a(x)), m.r(m.b(x) * 100)), a=conv(), b=conv(), r=nn.ReLU()), IMAGE, islands=2
+        lambda: Lambda(lambda m, x: (m.r(m.a(x)), m.r(m.b(x))), a=conv(), b=loud(conv()), r=nn.ReLU()), IMAGE
     ),
     "tied_linears": Pattern(lambda: tied(nn.Sequential(nn.Linear(24, 24), nn.Linear(24, 24))), ROW),
     "tuple_output": Pattern(lambda: Lambda(lambda m, x: (m.a(x), {"b": m.b(x)}), a=conv(), b=conv()), IMAGE),
