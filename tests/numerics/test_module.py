@@ -219,7 +219,7 @@ def test_case_31_fixed_parameters_stand_from_the_start_and_never_change():
     module = FakeQuantize(FIXED)
     assert (float(module.scale), int(module.zero_point)) == (1 / 128, 128)
     module.set_qparams(QParams(torch.tensor(1 / 128), torch.tensor(128)))
-    with pytest.raises(RangeError, match="they are fixed at 0.0078125 and 128"):
+    with pytest.raises(RangeError, match=r"they are fixed at 0\.0078125 and 128"):
         module.set_qparams(QParams(torch.tensor(1 / 64), torch.tensor(128)))
-    with pytest.raises(RangeError, match="they are fixed at 0.0078125 and 128"):
+    with pytest.raises(RangeError, match=r"they are fixed at 0\.0078125 and 128"):
         module.load_state_dict({**module.state_dict(), "zero_point": torch.tensor(0, dtype=torch.int32)})

@@ -83,6 +83,7 @@ def test_case_16_a_cat_and_its_inputs_have_one_scale_in_the_file():
     assert len({(t.scale_min, t.scale_max, t.zero_point_min) for t in (*cat.inputs, cat.output)}) == 1
 
 
+@torch.no_grad()
 @pytest.mark.parametrize("backend", ["qnnpack", "fbgemm"])
 def test_case_31_calibration_does_not_change_a_known_range(backend):
     """Calibrated on logits that are all alike, run on others in the same range."""
