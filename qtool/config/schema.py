@@ -181,7 +181,9 @@ class Override(Section):
 class QuantizeConfig(LocatedSection):
     """What is quantized and how."""
 
-    mode: Literal["ptq"] = Field(default="ptq", description="ptq: ranges come from calibration data")
+    mode: Literal["ptq", "qat"] = Field(
+        default="ptq", description="ptq: ranges come from calibration data; qat: the model is trained on its int8 grid"
+    )
     reduce_range: Reduce = Field(
         default=Reduce.AUTO, description="activations in 7 bits: auto where the target's kernels would saturate"
     )

@@ -10,7 +10,7 @@ from qtool.backends import ranges
 from qtool.backends.fixed_range import fixed_parameters
 from qtool.capture.view_inverse import SPLITS
 from qtool.errors import UsageError
-from qtool.observers.registry import DEFAULT_ACTIVATION_OBSERVER
+from qtool.observers.registry import DEFAULT_ACTIVATION_OBSERVERS
 from qtool.passes.ops import SHARING
 from qtool.plan import EdgePlan
 from qtool.types import Op
@@ -167,4 +167,4 @@ def _observer(members: list[_Edge], request: Request) -> str:
         msg = f"{one!r} asks for observer {first!r} and {other!r} for {second!r}, but they share one scale; give one"
         raise UsageError(msg)
     chosen = next(iter(asked), usual)
-    return DEFAULT_ACTIVATION_OBSERVER if chosen == "auto" else chosen
+    return DEFAULT_ACTIVATION_OBSERVERS[request.quantize.mode] if chosen == "auto" else chosen
