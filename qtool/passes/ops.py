@@ -105,7 +105,7 @@ PATTERNS: dict[Any, Op] = {
 
 FLOAT_REASONS: dict[Any, str] = {
     aten.conv_transpose3d.input: "no engine's int8 kernel for transposed convolutions of three dimensions is measured",
-    aten.prelu.default: "torch's int8 kernel for prelu is inaccurate (pytorch/pytorch#100654)",
+    aten.prelu.default: "torch's int8 kernel for prelu scales positive values too, where the slopes are small",
     **dict.fromkeys(
         (aten.matmul.default, aten.bmm.default, aten.mm.default),
         "both factors come from the input, and int8 kernels multiply with a stored weight",

@@ -96,3 +96,15 @@ def _functions(a):
     real = functional.leaky_relu(a.real, 0.1)
     parameters = _output_parameters(real)
     yield "leaky_relu", ops.leaky_relu(a.tensor, 0.1, False, *parameters), _quantize(real, *parameters)
+
+
+def prelu_steps(request):
+    """Return the largest distance in steps of prelu with one slope, whose code is the largest or not."""
+    engine, slope, code = request
+    torch.backends.quantized.engine = engine
+    a = _Codes(torch.arange(256, dtype=torch.uint8).view(1, 1, -1), 0.02, 100)
+    real = torch.where(a.real > 0, a.real, a.real * slope)
+    parameters = _output_parameters(real)
+    weight = torch._make_per_tensor_quantized_tensor(torch.tensor([code], dtype=torch.uint8), slope / code, 0)
+    found = torch.ops.quantized.prelu(a.tensor, weight, *parameters)
+    return int((found.int_repr().double() - _quantize(real, *parameters)).abs().max())

@@ -20,6 +20,7 @@ JOBS = {
     "largest_errors": sums.largest_errors,
     "transposed": transposed.largest_steps,
     "value_ops": value_ops.largest_steps,
+    "prelu_steps": value_ops.prelu_steps,
     "torch_defaults": torch_defaults.all_engines,
     "torch_range_helper": torch_defaults.range_helper,
     "supported_engines": lambda _: list(torch.backends.quantized.supported_engines),
