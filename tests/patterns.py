@@ -251,31 +251,38 @@ PATTERNS: dict[str, Pattern] = {
     "padding_same_1d": Pattern(lambda: nn.Conv1d(4, 4, 4, padding="same"), SIGNAL),
     "pixel_shuffle": Pattern(lambda: nn.Sequential(conv(), nn.PixelShuffle(2), conv(2, 4)), IMAGE),
     "upsample_nearest": Pattern(lambda: nn.Sequential(conv(), nn.Upsample(scale_factor=2), conv(8, 4)), IMAGE),
-    "upsample_nearest_1d": Pattern(
-        lambda: nn.Sequential(nn.Conv1d(4, 8, 3), nn.Upsample(scale_factor=2), nn.Conv1d(8, 4, 3)), SIGNAL
+    "upsample_1d": Pattern(
+        lambda: nn.Sequential(
+            nn.Conv1d(4, 8, 3),
+            nn.Upsample(scale_factor=2),
+            nn.Conv1d(8, 4, 3),
+            nn.Upsample(scale_factor=2, mode="linear"),
+            nn.Conv1d(4, 4, 1),
+        ),
+        SIGNAL,
     ),
-    "upsample_nearest_3d": Pattern(
-        lambda: nn.Sequential(nn.Conv3d(4, 4, 1), nn.Upsample(scale_factor=2), nn.Conv3d(4, 4, 1)), VOLUME
+    "upsample_3d": Pattern(
+        lambda: nn.Sequential(
+            nn.Conv3d(4, 4, 1),
+            nn.Upsample(scale_factor=2),
+            nn.Conv3d(4, 4, 2),
+            nn.Upsample(scale_factor=2, mode="trilinear"),
+            nn.Conv3d(4, 4, 1),
+        ),
+        VOLUME,
+    ),
+    "upsample_bilinear": Pattern(
+        lambda: nn.Sequential(
+            conv(),
+            nn.Upsample(scale_factor=2, mode="bilinear"),
+            conv(8, 4),
+            nn.Upsample(size=(7, 15), mode="bilinear", align_corners=True),
+            conv(4, 4),
+        ),
+        IMAGE,
     ),
     "upsample_nearest_exact": Pattern(
         lambda: nn.Sequential(conv(), nn.Upsample(size=(13, 7), mode="nearest-exact"), conv(8, 4)), IMAGE
-    ),
-    "upsample_bilinear": Pattern(
-        lambda: nn.Sequential(conv(), nn.Upsample(scale_factor=2, mode="bilinear"), conv(8, 4)), IMAGE
-    ),
-    "upsample_bilinear_corners": Pattern(
-        lambda: nn.Sequential(conv(), nn.Upsample(size=(7, 15), mode="bilinear", align_corners=True), conv(8, 4)), IMAGE
-    ),
-    "upsample_linear": Pattern(
-        lambda: nn.Sequential(nn.Conv1d(4, 8, 3), nn.Upsample(scale_factor=2, mode="linear"), nn.Conv1d(8, 4, 3)),
-        SIGNAL,
-    ),
-    "upsample_trilinear": Pattern(
-        lambda: nn.Sequential(nn.Conv3d(4, 4, 1), nn.Upsample(scale_factor=2, mode="trilinear"), nn.Conv3d(4, 4, 1)),
-        VOLUME,
-    ),
-    "upsample_bicubic": Pattern(
-        lambda: nn.Sequential(conv(), nn.Upsample(scale_factor=2, mode="bicubic"), conv(8, 4)), IMAGE, islands=1
     ),
     "sigmoid": Pattern(lambda: nn.Sequential(loud(conv()), nn.Sigmoid(), conv(8, 4, 1)), IMAGE),
     "hardsigmoid": Pattern(lambda: nn.Sequential(loud(conv()), nn.Hardsigmoid(), conv(8, 4, 1, bias=False)), IMAGE),
@@ -299,10 +306,6 @@ PATTERNS: dict[str, Pattern] = {
     "hardswish": Pattern(lambda: nn.Sequential(loud(conv()), nn.Hardswish(), conv(8, 4)), IMAGE),
     "leaky_relu": Pattern(lambda: nn.Sequential(conv(), nn.LeakyReLU(0.1), conv(8, 4)), IMAGE),
     "prelu": Pattern(lambda: nn.Sequential(conv(), nn.PReLU(8), conv(8, 4)), IMAGE, islands=1),
-    "gelu": Pattern(lambda: nn.Sequential(conv(), nn.GELU(), conv(8, 4)), IMAGE, islands=1),
-    "sub_and_div": Pattern(
-        lambda: Lambda(lambda m, x: (m.a(x) - m.b(x)) / (m.a(x) ** 2 + 1), a=conv(), b=conv()), IMAGE, islands=4
-    ),
     "attention": Pattern(Attention, (4, 6, 8), islands=5),
     "stack": Pattern(lambda: Lambda(lambda m, x: torch.stack([m.a(x), m.b(x)], 1), a=conv(), b=conv()), IMAGE),
     "without_batch": Pattern(

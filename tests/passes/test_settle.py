@@ -124,3 +124,24 @@ def test_case_11_per_channel_scales_of_a_transposed_convolution():
     expected = layer.weight.detach().abs().amax((0, 2, 3)) / 127
     torch.testing.assert_close(point.fake_quantize.scale, expected)
     assert (done(x) - layer(x)).abs().max() <= 4 * next(iter(prepared.activations.values())).fake_quantize.scale * 100
+
+
+class MaskedProbabilities(nn.Module):
+    def __init__(self, mask):
+        super().__init__()
+        self.q, self.k = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.register_buffer("mask", torch.full((4, 4), mask).triu(1))
+
+    def forward(self, x):
+        return (self.q(x) @ self.k(x).transpose(1, 2) + self.mask).softmax(-1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("mask", [float("-inf"), torch.finfo().min])
+def test_case_30_a_mask_squashes_no_probability(mask):
+    torch.manual_seed(0)
+    model, x = MaskedProbabilities(mask), torch.randn(3, 4, 8)
+    _, done = converted(model, x, "fbgemm")
+    found, expected = done(x), model(x)
+    assert float(found[:, model.mask < 0].max()) < 1e-3
+    assert (found - expected).abs().max() <= 0.02
