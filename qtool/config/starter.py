@@ -32,6 +32,12 @@ Ranges from random values say little about your model: take pictures, in place o
   kind: photos
   folder: ../photos
   preprocess: {resize: 256, crop: 224, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}"""
+_TRAINING = """\
+For quantization-aware training say mode: qat above and name data.train, with labels; then this section holds:
+train:
+  epochs: 10
+  optimizer: {kind: sgd, lr: 0.0001}
+  schedule: {kind: cosine}"""
 
 
 def starting_config(model: str) -> str:
@@ -70,6 +76,8 @@ def starting_config(model: str) -> str:
         "",
         "data:",
         *_sources(),
+        "",
+        *(f"# {line}" for line in _TRAINING.splitlines()),
     ]
     return "".join(f"{line}\n" for line in lines)
 
