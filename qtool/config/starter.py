@@ -14,7 +14,6 @@ from qtool.config.schema import (
     ModelConfig,
     PhotosSource,
     QuantizeConfig,
-    Section,
     SyntheticSource,
     TargetConfig,
 )
@@ -24,6 +23,8 @@ from qtool.errors import MissingDependencyError, UsageError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from qtool.config.section import Section
 
 _INPUT = {"name": "image", "shape": ["batch", 3, 224, 224]}
 _SYNTHETIC = {"kind": "synthetic", "count": 16}
