@@ -49,6 +49,6 @@ def set_random_arrays(arrays: Mapping[str, np.ndarray]) -> None:
             for number in range(torch.cuda.device_count()):
                 if f"cuda_{number}" in arrays:
                     torch.cuda.set_rng_state(torch.from_numpy(arrays[f"cuda_{number}"].copy()), number)
-    except (KeyError, ValueError, TypeError, RuntimeError, OverflowError) as error:
+    except (LookupError, ValueError, TypeError, RuntimeError, OverflowError) as error:
         msg = f"the states of the random generators are damaged ({error}); resume from an earlier checkpoint"
         raise FileFormatError(msg) from error
