@@ -75,12 +75,14 @@ class Plan:
         isa: the CPU it is made for.
         nodes: every op of the model in execution order.
         edges: every quantized edge in execution order.
+        training_only: names of the ops that only train mode has; they are never quantized.
     """
 
     backend: str
     isa: Isa
     nodes: tuple[NodePlan, ...]
     edges: tuple[EdgePlan, ...] = field(default=())
+    training_only: tuple[str, ...] = ()
 
     def int8_nodes(self) -> tuple[NodePlan, ...]:
         """Return the nodes that run in int8."""

@@ -62,11 +62,16 @@ def _stored(module: GraphModule, node: Node) -> Node:
     name = "computed_weight"
     while hasattr(module, name):
         name += "_"
-    module.register_buffer(name, _value(module, node, {}).contiguous())
+    module.register_buffer(name, constant_value(module, node).contiguous())
     with module.graph.inserting_before(node):
         made = module.graph.get_attr(name)
     made.meta = dict(node.meta)
     return made
+
+
+def constant_value(module: GraphModule, node: Node) -> Any:  # noqa: ANN401 - a tensor, or a list of them
+    """Return the value of a node that depends on no input: a tensor of the module, or what is computed from some."""
+    return _value(module, node, {})
 
 
 def _value(module: GraphModule, node: Node, known: dict[Node, Any]) -> Any:  # noqa: ANN401 - a tensor, or a list of them

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from qtool.capture.forced_size import forcing_line, last_user_frame
 from qtool.capture.program import FloatProgram, strip_origins
+from qtool.capture.training_mode import check_inference, name_cumulative_averages, plain_outputs
 from qtool.errors import CaptureError
 from qtool.stamp.schema import InputStamp
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 BATCH = "batch"
+
+SMALLEST_TRAINING_BATCH = 2
+"""A batch norm refuses a batch of one sample, and a graph that holds for one would have to say what happens then."""
 
 
 def describe_inputs(example_inputs: tuple[Any, ...], *, dynamic_batch: bool = True) -> tuple[InputStamp, ...]:
@@ -56,24 +60,38 @@ def describe_inputs(example_inputs: tuple[Any, ...], *, dynamic_batch: bool = Tr
     return tuple(stamps)
 
 
-def capture(model: nn.Module, example_inputs: tuple[Any, ...], inputs: tuple[InputStamp, ...]) -> FloatProgram:
-    """Return the model in eval mode as a float program with weights of its own; the model is left as it was.
+def capture(
+    model: nn.Module, example_inputs: tuple[Any, ...], inputs: tuple[InputStamp, ...], *, training: bool = False
+) -> FloatProgram:
+    """Return the model as a float program with weights of its own; the model is left as it was.
 
     Args:
         model: a float32 model.
         example_inputs: positional arguments; a dynamic size of 1 in them is doubled, since torch.export
             specialises on 1.
         inputs: what `describe_inputs` says of them.
+        training: capture what the model does in train mode too.
 
     Raises:
-        CaptureError: a parameter is not float32 or has no data, the code cannot be captured (names the line), or a
-            dynamic size is forced to a number by an op.
+        CaptureError: a parameter is not float32 or has no data, the code cannot be captured (names the line), a
+            dynamic size is forced to a number by an op, or the model is random or depends on the batch in eval mode.
     """
     _check_parameters(model)
     examples = _widened(example_inputs, inputs)
-    exported = strip_origins(_export(_eval_copy(model), examples, inputs))
+    copied = _copied(model)
+    exported = strip_origins(_export(copied.eval(), examples, inputs))
     _check_outputs(exported)
-    return FloatProgram(exported, _named(inputs, exported))
+    check_inference(exported)
+    named = _named(inputs, exported)
+    return FloatProgram(exported, named, _capture_training(copied, examples, named) if training else None)
+
+
+def _capture_training(copied: nn.Module, examples: tuple[Any, ...], inputs: tuple[InputStamp, ...]) -> ExportedProgram:
+    """Capture train mode; the tensors are those of the eval program."""
+    name_cumulative_averages(copied)
+    trained = strip_origins(_export(copied.train(), examples, inputs, smallest_batch=SMALLEST_TRAINING_BATCH))
+    _check_outputs(trained)
+    return plain_outputs(trained)
 
 
 def _named(inputs: tuple[InputStamp, ...], exported: ExportedProgram) -> tuple[InputStamp, ...]:
@@ -110,12 +128,12 @@ def _named_tensors(model: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
         yield "buffer", name, buffer
 
 
-def _eval_copy(model: nn.Module) -> nn.Module:
+def _copied(model: nn.Module) -> nn.Module:
     """Copy the model, so that neither its mode nor its weights are shared with what we make of it."""
     # deepcopy refuses tensors with a gradient history, such as the weight that weight_norm keeps on its module.
     computed = [v for m in model.modules() for v in vars(m).values() if isinstance(v, Tensor) and not v.is_leaf]
     try:
-        copied = copy.deepcopy(model, {id(tensor): tensor.detach().clone() for tensor in computed}).eval()
+        copied = copy.deepcopy(model, {id(tensor): tensor.detach().clone() for tensor in computed})
     except Exception as error:
         msg = (
             f"the model cannot be copied ({type(error).__name__}: {error}); "
@@ -139,10 +157,10 @@ def _wide(tensor: Tensor, stamp: InputStamp) -> Tensor:
     return tensor.repeat(repeats) if tensor.dim() else tensor
 
 
-def dynamic_shapes(examples: tuple[Any, ...], inputs: tuple[InputStamp, ...]) -> tuple[Any, ...]:
+def dynamic_shapes(examples: tuple[Any, ...], inputs: tuple[InputStamp, ...], *, smallest: int = 1) -> tuple[Any, ...]:
     """Return torch.export's description of the dynamic sizes: the same word is the same dimension."""
     words = {size for stamp in inputs for size in stamp.shape if isinstance(size, str)}
-    dims = {word: torch.export.Dim(word, min=1) for word in sorted(words)}
+    dims = {word: torch.export.Dim(word, min=smallest) for word in sorted(words)}
     leaves, structure = pytree.tree_flatten(examples)
     stamps = iter(inputs)
 
@@ -154,8 +172,10 @@ def dynamic_shapes(examples: tuple[Any, ...], inputs: tuple[InputStamp, ...]) ->
     return pytree.tree_unflatten([shape_of(leaf) for leaf in leaves], structure)
 
 
-def _export(model: nn.Module, examples: tuple[Any, ...], inputs: tuple[InputStamp, ...]) -> ExportedProgram:
-    shapes = dynamic_shapes(examples, inputs)
+def _export(
+    model: nn.Module, examples: tuple[Any, ...], inputs: tuple[InputStamp, ...], *, smallest_batch: int = 1
+) -> ExportedProgram:
+    shapes = dynamic_shapes(examples, inputs, smallest=smallest_batch)
     try:
         with torch.no_grad(), warnings.catch_warnings(), _quiet(logging.getLogger("torch._subclasses.fake_tensor")):
             # Said of every LSTM: its list of weights. torch.export puts them back itself.

@@ -30,7 +30,16 @@ aten = torch.ops.aten
 INPUT_NAME = "qtool_input"
 """Key in a placeholder's meta: what people call the input."""
 
-EVAL_DROPOUTS = frozenset(
+EMPTY = frozenset(
+    {
+        aten.empty.memory_format,
+        aten.empty_like.default,
+        aten.new_empty.default,
+    }
+)
+"""Ops that make a tensor without values."""
+
+DROPOUTS = frozenset(
     {
         aten.dropout.default,
         aten.dropout_.default,
@@ -126,7 +135,7 @@ def functional_graph(module: GraphModule, input_names: Sequence[str] = ()) -> Gr
 
 
 def _is_eval_dropout(node: Node) -> bool:
-    return node.target in EVAL_DROPOUTS and not node.args[2]
+    return node.target in DROPOUTS and not node.args[2]
 
 
 def _alias(state: _Rebuild, node: Node, source: Any) -> None:  # noqa: ANN401
@@ -151,7 +160,7 @@ def _write(state: _Rebuild, node: Node) -> None:
     if root.op == "get_attr":
         _copy(state, node)  # a buffer keeps its state by being written to
         return
-    value = _functional_value(state, node)
+    value = _drawn_value(state, node, written) or _functional_value(state, node)
     chain = [written]
     while chain[-1] in state.views:
         chain.append(state.views[chain[-1]].base)
@@ -170,7 +179,7 @@ def _updated_base(state: _Rebuild, view: Node, base: Node, value: Node) -> Node:
     made = write_through(state.graph, view, state.current(base), value)
     if made is None:
         msg = (
-            f"{view.target} gives a view that {_place(view)} later writes into, and qtool has no functional form for "
+            f"{view.target} gives a view that {place(view)} later writes into, and qtool has no functional form for "
             f"that. Write the model without the in-place op, or skip the module."
         )
         raise CaptureError(msg)
@@ -185,11 +194,22 @@ def _functional_value(state: _Rebuild, node: Node) -> Node:
     target = _functional_overload(node)
     if target is None or not isinstance(written, Node):
         msg = (
-            f"{node.target} ({_place(node)}) writes into its argument and has no functional form that qtool knows. "
+            f"{node.target} ({place(node)}) writes into its argument and has no functional form that qtool knows. "
             f"Write the model without it, or skip the module."
         )
         raise CaptureError(msg)
     return state.emit(node, target)
+
+
+def _drawn_value(state: _Rebuild, node: Node, written: Node) -> Node | None:
+    """Return random numbers drawn into a tensor that was made for them, as `torch.empty(...).bernoulli_()` does.
+
+    Such an op has no functional form; nothing else knows the tensor, so it may be written to.
+    """
+    is_random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+    if not is_random or written.target not in EMPTY or written in state.version:
+        return None
+    return state.emit(node)
 
 
 def _copied_value(state: _Rebuild, node: Node) -> Node:
@@ -210,7 +230,8 @@ def _functional_overload(node: Node) -> Any:  # noqa: ANN401
     return getattr(getattr(aten, name[:-1]), target._overloadname, None)
 
 
-def _place(node: Node) -> str:
+def place(node: Node) -> str:
+    """Return where in the model a node stands, for messages."""
     stack = node.meta.get("nn_module_stack") or {}
     path = next(reversed(list(stack.values())), ("", ""))[0] if stack else ""
     return f"in module {path!r}" if path else "in the model"

@@ -148,7 +148,7 @@ class QuantizeConfig(LocatedSection):
     """What is quantized and how."""
 
     mode: Literal["ptq", "qat"] = Field(
-        default="ptq", description="ptq: ranges come from calibration data; qat: from training"
+        default="ptq", description="ptq: ranges come from calibration data; qat: the model is trained on its int8 grid"
     )
     reduce_range: Reduce = Field(
         default=Reduce.AUTO, description="activations in 7 bits: auto where the target's kernels would saturate"

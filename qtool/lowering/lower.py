@@ -18,6 +18,7 @@ from torch.fx import GraphModule, Node, map_arg
 
 from qtool.backends.faults import conv_fault
 from qtool.backends.registry import backend as find_backend
+from qtool.capture.program import tensor_of
 from qtool.capture.view_inverse import SPLITS
 from qtool.errors import MismatchError
 from qtool.lowering.casts import Dequantize, Quantize, ToCodes, ToQuint8
@@ -27,7 +28,6 @@ from qtool.lowering.max_pool import MaxPool
 from qtool.lowering.packed import PackedMac
 from qtool.lowering.plain import plain_mac
 from qtool.passes import qdq_ops
-from qtool.passes.insert import tensor_of
 from qtool.passes.match import conv_geometry
 from qtool.passes.ops import PATTERNS, SHARING, clamp_bounds, classify, pad_mode
 from qtool.passes.to_reference import NODE_STAMP

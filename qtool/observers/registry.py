@@ -31,8 +31,8 @@ OBSERVERS: Mapping[str, type[Observer]] = MappingProxyType(
 WEIGHT_OBSERVERS: Mapping[str, type[Observer]] = MappingProxyType({"minmax": MinMaxObserver, "mse": MseWeightObserver})
 """Observers of weights: one range per tensor or per channel, found on the values themselves."""
 
-DEFAULT_ACTIVATION_OBSERVER = "minmax"
-"""What `auto` means for activations."""
+DEFAULT_ACTIVATION_OBSERVERS: Mapping[str, str] = MappingProxyType({"ptq": "minmax", "qat": "moving_average"})
+"""What `auto` means for activations, by mode. In training the values change with the weights, so old ones must fade."""
 
 DEFAULT_WEIGHT_OBSERVER = "minmax"
 """What `auto` means for weights."""

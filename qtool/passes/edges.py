@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from qtool.backends import ranges
 from qtool.capture.view_inverse import SPLITS
 from qtool.errors import UsageError
-from qtool.observers.registry import DEFAULT_ACTIVATION_OBSERVER
+from qtool.observers.registry import DEFAULT_ACTIVATION_OBSERVERS
 from qtool.passes.ops import SHARING
 from qtool.plan import EdgePlan
 
@@ -137,4 +137,4 @@ def _observer(members: list[_Edge], request: Request) -> str:
         msg = f"{one!r} asks for observer {first!r} and {other!r} for {second!r}, but they share one scale; give one"
         raise UsageError(msg)
     chosen = next(iter(asked), usual)
-    return DEFAULT_ACTIVATION_OBSERVER if chosen == "auto" else chosen
+    return DEFAULT_ACTIVATION_OBSERVERS[request.quantize.mode] if chosen == "auto" else chosen

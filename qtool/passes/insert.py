@@ -1,30 +1,84 @@
 """Insert: from the float graph and its plan to the prepared graph, with a point at every quantized edge.
 
-y = relu(batch_norm(conv(x, w)))       before
-y = P(relu(conv(P(x), W())))           after: P is an ActivationPoint, W a WeightPoint with the batch norm folded
+y = relu(batch_norm(conv(x, w, b)))              before
+y = P(relu(conv(P(x), *W(w, b, batch norm))))    after: P is an ActivationPoint, W a WeightPoint, which folds
 """
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
-from qtool.passes.fold_batch_norm import fold_batch_norm
-from qtool.passes.match import Match, match_patterns
-from qtool.passes.points import ActivationPoint, WeightPoint
+from qtool.capture.computed_weights import constant_value
+from qtool.passes.fold_batch_norm import BatchNormState
+from qtool.passes.ops import argument
+from qtool.passes.ops import value as value_of
+from qtool.passes.points import ActivationPoint
+from qtool.passes.weight_layout import WeightLayout
+from qtool.passes.weight_point import WeightPoint
 from qtool.types import MAC_OPS, Verdict
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from collections.abc import Iterator
 
     from qtool.plan import NodePlan, Plan
 
 # With a slash, so that no attribute of a model bears the name.
 ACTIVATIONS = "qtool/activations"
 WEIGHTS = "qtool/weights"
+
+EPS = 7
+"""Where `aten.batch_norm` has its epsilon; its momentum stands before it."""
+
+
+@dataclass(frozen=True)
+class WeightSource:
+    """Where the weight of one layer, its bias and batch norm come from: constants of the eval graph.
+
+    Attributes:
+        weight: node of the weight.
+        bias: node of the bias, or None.
+        batch_norm: nodes of gamma, beta, running mean and running variance, or None without batch norm.
+        eps: of the batch norm.
+    """
+
+    weight: Node
+    bias: Node | None
+    batch_norm: tuple[Node | None, Node | None, Node, Node] | None = None
+    eps: float | None = None
+
+    @staticmethod
+    def of(node: Node, batch_norm: Node | None) -> WeightSource:
+        """Return where a layer and the batch norm after it have their constants."""
+        weight: Any = node.args[1]
+        bias = argument(node, 2, "bias")
+        if batch_norm is None:
+            return WeightSource(weight, bias)
+        gamma, beta, mean, var = batch_norm.args[1:5]
+        return WeightSource(weight, bias, (gamma, beta, mean, var), float(batch_norm.args[EPS]))  # type: ignore[arg-type]
+
+    @property
+    def nodes(self) -> tuple[Node | None, ...]:
+        """What a WeightPoint is called with."""
+        return (self.weight, self.bias, *(self.batch_norm or ()))
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Two calls of one layer have one key if everything that is folded is the same."""
+        names = [node.target if isinstance(node, Node) and node.op == "get_attr" else node for node in self.nodes]
+        return (self.eps, *names)
+
+    def tensors(self, module: GraphModule) -> tuple[Tensor, Tensor | None, BatchNormState | None]:
+        """Return weight, bias and batch norm as they are now."""
+        found: list[Any] = [None if node is None else constant_value(module, node) for node in self.nodes]
+        if self.eps is None:
+            return found[0], found[1], None
+        gamma, beta, mean, var = found[2:]
+        return found[0], found[1], BatchNormState(gamma=gamma, beta=beta, mean=mean, var=var, eps=self.eps)
 
 
 @dataclass(frozen=True)
@@ -35,32 +89,42 @@ class Prepared:
         module: the graph; its points are its submodules.
         activations: point of each edge, by edge name.
         weights: point of each weight, by node name; nodes that share a weight share the point.
+        sources: where each weight comes from, by node name.
     """
 
     module: GraphModule
     activations: dict[str, ActivationPoint]
     weights: dict[str, WeightPoint]
+    sources: dict[str, WeightSource]
+
+    def distinct_weights(self) -> dict[str, WeightPoint]:
+        """Return each weight's point once, by the name of the first node that has it."""
+        owners: dict[int, str] = {}
+        return {n: point for n, point in self.weights.items() if owners.setdefault(id(point), n) == n}
 
 
-def insert(module: GraphModule, plan: Plan) -> Prepared:
+def insert(module: GraphModule, plan: Plan, *, is_trained: bool = False) -> Prepared:
     """Edit a fresh float graph into the prepared one; `module` is used up.
 
     Args:
         module: what `FloatProgram.graph_module()` gave.
         plan: a plan made for the same program.
+        is_trained: the model is to be trained too.
     """
     nodes = {node.name: node for node in module.graph.nodes}
-    matches = {match.node.name: match for match in match_patterns(module.graph)}
-    module.add_module(ACTIVATIONS, nn.Module())
-    module.add_module(WEIGHTS, nn.Module())
+    activations = {edge.name: ActivationPoint(edge) for edge in plan.edges}
     # Activations first: a plan names the batch norms that folding takes out.
-    activations = _insert_activations(module, plan, nodes)
-    weights = _insert_weights(module, plan, matches)
+    insert_activations(module, plan, nodes, activations)
+    weights, sources = _insert_weights(module, plan, nodes, is_trained=is_trained)
+    finish(module)
+    return Prepared(module, activations, weights, sources)
+
+
+def finish(module: GraphModule) -> None:
+    """Remove what nothing reads any more, check the graph, and make it callable."""
     module.graph.eliminate_dead_code()
-    module.delete_all_unused_submodules()
     module.graph.lint()
     module.recompile()
-    return Prepared(module, activations, weights)
 
 
 def attribute_name(name: str) -> str:
@@ -71,90 +135,102 @@ def attribute_name(name: str) -> str:
     return name.replace(".", "/")
 
 
-def tensor_of(module: nn.Module, node: Any) -> Tensor | None:  # noqa: ANN401 - an argument of a node
-    """Return the tensor that a `get_attr` node stands for; None for no node."""
-    if not isinstance(node, Node):
-        return None
-    found: Any = module
-    for part in str(node.target).split("."):
-        found = getattr(found, part)
-    return found
+def add_point(module: GraphModule, folder: str, name: str, point: nn.Module) -> str:
+    """Put a point into the module, and return its path."""
+    if folder not in module._modules:
+        module.add_module(folder, nn.Module())
+    module.get_submodule(folder).add_module(attribute_name(name), point)
+    return f"{folder}.{attribute_name(name)}"
+
+
+def multiplying_nodes(plan: Plan) -> Iterator[NodePlan]:
+    """Yield the int8 nodes that have a weight."""
+    return (node for node in plan.nodes if node.verdict is Verdict.INT8 and node.op in MAC_OPS)
 
 
 # --- activations
 
 
-def _insert_activations(module: GraphModule, plan: Plan, nodes: dict[str, Node]) -> dict[str, ActivationPoint]:
-    int8_members = {member for node in plan.int8_nodes() for member in node.members}
-    points = {}
+def insert_activations(
+    module: GraphModule, plan: Plan, nodes: dict[str, Node], points: dict[str, ActivationPoint]
+) -> None:
+    """Put a point behind every quantized edge.
+
+    Args:
+        module: the graph to edit.
+        plan: which edges there are.
+        nodes: the graph's node for each node that the plan names; what is missing gets no point.
+        points: the point of each edge that is to get one.
+    """
+    int8_nodes = {nodes[member] for node in plan.int8_nodes() for member in node.members if member in nodes}
     for edge in plan.edges:
+        if edge.name not in points:
+            continue
         value = nodes[edge.value]
-        point = points[edge.name] = ActivationPoint(edge)
-        target = f"{ACTIVATIONS}.{attribute_name(edge.name)}"
-        getattr(module, ACTIVATIONS).add_module(attribute_name(edge.name), point)
+        target = add_point(module, ACTIVATIONS, edge.name, points[edge.name])
         readers = list(value.users)
         with module.graph.inserting_after(value):
             quantized = module.graph.call_module(target, (value,))
         quantized.meta = dict(value.meta)
-        is_from_int8 = edge.value in int8_members
         for reader in readers:
             # Codes of an int8 op are all there is of its result; a float value stays float for float readers.
-            if is_from_int8 or reader.name in int8_members:
+            if value in int8_nodes or _leads_to(reader, int8_nodes, set(nodes.values())):
                 reader.replace_input_with(value, quantized)
-    return points
+
+
+def _leads_to(reader: Node, int8_nodes: set[Node], known: set[Node]) -> bool:
+    """Whether a reader is an int8 node, or hands on to one what the plan knows nothing of: a dropout in train mode."""
+    if reader in int8_nodes:
+        return True
+    is_unknown = reader not in known and reader.op == "call_function"
+    return is_unknown and any(_leads_to(further, int8_nodes, known) for further in reader.users)
 
 
 # --- weights
 
 
-def _insert_weights(module: GraphModule, plan: Plan, matches: dict[str, Match]) -> dict[str, WeightPoint]:
+def _insert_weights(
+    module: GraphModule, plan: Plan, nodes: dict[str, Node], *, is_trained: bool
+) -> tuple[dict[str, WeightPoint], dict[str, WeightSource]]:
     points: dict[str, WeightPoint] = {}
-    shared: dict[tuple[object, ...], str] = {}
-    for node_plan in plan.nodes:
-        if node_plan.verdict is not Verdict.INT8 or node_plan.op not in MAC_OPS:
-            continue
-        match = matches[node_plan.members[0]]
-        owner = shared.setdefault(_weight_key(node_plan, match), node_plan.name)
+    sources: dict[str, WeightSource] = {}
+    owners: dict[tuple[object, ...], str] = {}
+    for node_plan in multiplying_nodes(plan):
+        node, batch_norm = layer_of(node_plan, nodes)
+        source = sources[node_plan.name] = WeightSource.of(node, batch_norm)
+        owner = owners.setdefault((node_plan.weight, *source.key), node_plan.name)
         if owner == node_plan.name:
-            points[owner] = _make_weight_point(module, node_plan, match)
-            getattr(module, WEIGHTS).add_module(attribute_name(owner), points[owner])
+            points[owner] = _weight_point(node_plan, node, source, is_trained=is_trained)
         points[node_plan.name] = points[owner]
-        _use_weight_point(module, match, f"{WEIGHTS}.{attribute_name(owner)}", has_bias=points[owner].bias is not None)
-    return points
+        target = add_point(module, WEIGHTS, owner, points[owner])
+        _use_weight_point(module, node, batch_norm, source, target)
+    return points, sources
 
 
-def _weight_key(node_plan: NodePlan, match: Match) -> tuple[object, ...]:
-    """Two calls of one layer share the quantized weight if everything folded into it is the same."""
-    constants = [*match.node.args[1:3], *(match.batch_norm.args[1:5] if match.batch_norm else ())]
-    eps = match.batch_norm.args[7] if match.batch_norm else None
-    return (node_plan.weight, eps, *(c.target if isinstance(c, Node) else None for c in constants))
+def layer_of(node_plan: NodePlan, nodes: dict[str, Node]) -> tuple[Node, Node | None]:
+    """Return a plan's convolution or linear node, and the batch norm that is folded into it."""
+    return nodes[node_plan.members[0]], nodes[node_plan.members[1]] if node_plan.batch_norm else None
 
 
-def _make_weight_point(module: GraphModule, node_plan: NodePlan, match: Match) -> WeightPoint:
-    weight = tensor_of(module, match.node.args[1])
-    bias = tensor_of(module, match.node.args[2]) if len(match.node.args) > 2 else None
-    assert weight is not None
+def _weight_point(node_plan: NodePlan, node: Node, source: WeightSource, *, is_trained: bool) -> WeightPoint:
     assert node_plan.weight is not None
-    weight = weight.detach()
-    if match.batch_norm is not None:
-        gamma, beta, mean, var = (tensor_of(module, argument) for argument in match.batch_norm.args[1:5])
-        assert mean is not None
-        assert var is not None
-        eps = float(match.batch_norm.args[7])  # type: ignore[arg-type]
-        weight, bias = fold_batch_norm(weight, bias, gamma=gamma, beta=beta, mean=mean, var=var, eps=eps)
-    return WeightPoint(node_plan.weight, weight, bias)
+    shape = value_of(source.weight).shape
+    return WeightPoint(node_plan.weight, WeightLayout.of(node), shape, eps=source.eps, is_trained=is_trained)
 
 
-def _use_weight_point(module: GraphModule, match: Match, target: str, *, has_bias: bool) -> None:
+def _use_weight_point(
+    module: GraphModule, node: Node, batch_norm: Node | None, source: WeightSource, target: str
+) -> None:
     """Let the op read weight and bias from the point, and take the batch norm out."""
-    node = match.node
-    with module.graph.inserting_before(node):
-        weight = module.graph.call_module(target)
-        bias = module.graph.get_attr(f"{target}.bias") if has_bias else None
-    weight.meta = dict(node.args[1].meta)  # type: ignore[union-attr]
-    rest = tuple(node.args[3:])
-    node.args = (node.args[0], weight, bias, *rest)
-    node.kwargs = {key: argument for key, argument in node.kwargs.items() if key not in ("weight", "bias")}
-    if match.batch_norm is not None:
-        match.batch_norm.replace_all_uses_with(node)
-        module.graph.erase_node(match.batch_norm)
+    graph = module.graph
+    has_bias = source.bias is not None or batch_norm is not None
+    with graph.inserting_before(node):
+        folded = graph.call_module(target, source.nodes)
+        weight = graph.call_function(operator.getitem, (folded, 0))
+        bias = graph.call_function(operator.getitem, (folded, 1)) if has_bias else None
+    weight.meta = dict(source.weight.meta)
+    node.args = (node.args[0], weight, bias, *node.args[3:])
+    node.kwargs = {key: given for key, given in node.kwargs.items() if key not in ("weight", "bias")}
+    if batch_norm is not None:
+        batch_norm.replace_all_uses_with(node)
+        graph.erase_node(batch_norm)

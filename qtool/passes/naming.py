@@ -26,15 +26,15 @@ def node_names(graph: fx.Graph) -> dict[Node, str]:
         `conv1`, `layer1.0.conv1`, `layer1.0.add`, `conv#2` (the module `conv` called again), `add#2`.
     """
     ops = [node for node in graph.nodes if node.op == "call_function"]
-    calls = Counter(_call(node) for node in ops)
-    named_ops = Counter(_call(node) for node in ops if op_name(node) in MODULE_OPS)
+    calls = Counter(call_of(node) for node in ops)
+    named_ops = Counter(call_of(node) for node in ops if op_name(node) in MODULE_OPS)
     names: dict[Node, str] = {}
     taken: Counter[str] = Counter()
     for node in graph.nodes:
         if node.op == "placeholder":
             name = node.meta[INPUT_NAME]
         elif node.op == "call_function":
-            name = _base_name(node, calls[_call(node)], named_ops[_call(node)])
+            name = _base_name(node, calls[call_of(node)], named_ops[call_of(node)])
         else:
             continue
         taken[name] += 1
@@ -63,7 +63,8 @@ def _base_name(node: Node, num_ops: int, num_named: int) -> str:
     return f"{path}.{op_name(node)}"
 
 
-def _call(node: Node) -> str:
+def call_of(node: Node) -> str:
+    """Return the key of the innermost call of a module that the node belongs to; a second call has another key."""
     return _innermost(node)[0]
 
 

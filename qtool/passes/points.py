@@ -1,17 +1,21 @@
-"""The modules that `insert` puts into a graph: where activations and weights are observed and fake-quantized."""
+"""Where activations are observed and fake-quantized, and what all points of a graph have in common."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from torch import Tensor, nn
+import torch
+from torch import Tensor
 
 from qtool.errors import NonFiniteError
+from qtool.numerics.fixed_dtype import FixedDtypeModule
 from qtool.numerics.module import FakeQuantize
+from qtool.numerics.recompute import is_recomputing
 from qtool.observers.registry import make_observer
 
 if TYPE_CHECKING:
+    from qtool.numerics.qparams import QParams
     from qtool.plan import EdgePlan
     from qtool.types import Spec
 
@@ -24,60 +28,70 @@ class Mode(StrEnum):
     FLOAT = "float"
 
 
-class ActivationPoint(nn.Module):
+class Point(FixedDtypeModule):
+    """One quantized tensor of the model: how it is quantized, and whether its scale is known.
+
+    Attributes:
+        mode: observe, fake_quantize or float; set by the model.
+        is_calibrated: whether its scale is known; kept by state_dict.
+        fake_quantize: rounds to the grid.
+    """
+
+    def __init__(self, spec: Spec, num_channels: int | None = None) -> None:
+        super().__init__()
+        self.mode: Mode = Mode.FLOAT
+        self.is_calibrated = False
+        self.fake_quantize = FakeQuantize(spec, num_channels)
+
+    @property
+    def is_quantizing(self) -> bool:
+        """Whether values are rounded to the grid."""
+        return self.mode is Mode.FAKE_QUANTIZE and self.is_calibrated
+
+    def settle(self, qparams: QParams) -> None:
+        """Take over scale and zero point."""
+        self.fake_quantize.set_qparams(qparams)
+        self.is_calibrated = True
+
+    def get_extra_state(self) -> Tensor:
+        """Return whether the scale is known, for state_dict."""
+        return torch.tensor(self.is_calibrated)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take from a state_dict whether the scale is known."""
+        self.is_calibrated = bool(state)
+
+
+class ActivationPoint(Point):
     """Where one quantized edge of the model is observed and fake-quantized.
 
     Attributes:
         edge: the edge's name.
-        mode: observe (input unchanged, statistics updated), fake_quantize, or float (input unchanged).
+        follows: in train mode the range follows what the edge sees; set by the model.
+        observer: finds the range.
     """
 
     def __init__(self, edge: EdgePlan) -> None:
-        super().__init__()
+        super().__init__(edge.spec)
         self.edge = edge.name
-        self.mode: Mode = Mode.FLOAT
+        self.follows = True
         self.observer = make_observer(edge.spec.observer)
-        self.fake_quantize = FakeQuantize(edge.spec)
 
     @property
-    def is_calibrated(self) -> bool:
-        """Whether its observer has seen data."""
+    def has_seen_data(self) -> bool:
+        """Whether its observer has statistics."""
         return int(self.observer.num_batches) > 0
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return `x`, or `x` on its grid in mode fake_quantize."""
-        if self.mode is Mode.OBSERVE:
-            try:
-                self.observer.update(x)
-            except NonFiniteError as error:
-                msg = f"{self.edge!r}: {error}"
-                raise NonFiniteError(msg) from error
-            return x
-        if self.mode is Mode.FAKE_QUANTIZE and self.is_calibrated:
-            return self.fake_quantize(x)
-        return x
+        """Return `x`, or `x` on its grid in mode fake_quantize; observe it where that is due."""
+        is_learning = self.mode is Mode.FAKE_QUANTIZE and self.training and self.follows
+        if (self.mode is Mode.OBSERVE or is_learning) and not is_recomputing():
+            self._observe(x)
+        return self.fake_quantize(x) if self.is_quantizing else x
 
-
-class WeightPoint(nn.Module):
-    """One weight with its bias, batch norm folded in, and how it is quantized.
-
-    Attributes:
-        weight: float32, output channels first.
-        bias: float32 (O,) or None.
-        mode: as in ActivationPoint; a weight is observed when the input scale is known, not by calls.
-        is_calibrated: whether its scale is set.
-    """
-
-    def __init__(self, spec: Spec, weight: Tensor, bias: Tensor | None) -> None:
-        super().__init__()
-        self.mode: Mode = Mode.FLOAT
-        self.is_calibrated = False
-        self.weight = nn.Parameter(weight.detach().clone(), requires_grad=False)
-        self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), requires_grad=False)
-        self.fake_quantize = FakeQuantize(spec, None if spec.axis is None else weight.shape[spec.axis])
-
-    def forward(self) -> Tensor:
-        """Return the weight, on its grid in mode fake_quantize."""
-        if self.mode is Mode.FAKE_QUANTIZE and self.is_calibrated:
-            return self.fake_quantize(self.weight)
-        return self.weight
+    def _observe(self, x: Tensor) -> None:
+        try:
+            self.observer.update(x)
+        except NonFiniteError as error:
+            msg = f"{self.edge!r}: {error}"
+            raise NonFiniteError(msg) from error

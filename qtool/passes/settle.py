@@ -8,34 +8,38 @@ from typing import TYPE_CHECKING
 import torch
 
 from qtool.errors import NonFiniteError
-from qtool.numerics.qparams import QParams, bias_scale_floor
-from qtool.observers.registry import make_observer
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from collections.abc import Collection
 
     from qtool.passes.insert import Prepared
-    from qtool.passes.points import WeightPoint
-    from qtool.plan import EdgePlan, NodePlan, Plan
+    from qtool.plan import EdgePlan, Plan
 
 
 @torch.no_grad()
-def settle(prepared: Prepared, plan: Plan) -> None:
+def settle(prepared: Prepared, plan: Plan, *, observed: Collection[str] | None = None) -> None:
     """Set the parameters of every point whose observers saw data.
 
     Edges of one group get the parameters of their merged statistics, so cat and its inputs agree bit for bit.
     A weight is settled after its input, since its scale must leave room for the bias in units of both scales.
+
+    Args:
+        prepared: the points.
+        plan: which of them belong together.
+        observed: names of the edges whose statistics count; the others take the parameters of their group. None: all.
     """
     for members in _groups(plan).values():
         points = [prepared.activations[edge.name] for edge in members]
-        if not all(point.is_calibrated for point in points):
+        counted = [p for p in points if observed is None or p.edge in observed]
+        if not counted or not all(point.has_seen_data for point in counted):
             continue
-        first, *others = (point.observer for point in points)
-        qparams = first.merged(others).qparams(members[0].spec)
+        first, *others = (point.observer for point in counted)
+        statistics = first.merged(others) if others else first
+        qparams = statistics.qparams(members[0].spec)
         for point in points:
-            point.fake_quantize.set_qparams(qparams)
-    for weight, nodes in _weight_users(prepared, plan):
-        _settle_weight(prepared, weight, nodes)
+            point.settle(qparams)
+    for name in prepared.distinct_weights():
+        _settle_weight(prepared, plan, name)
 
 
 def _groups(plan: Plan) -> dict[str, list[EdgePlan]]:
@@ -45,35 +49,16 @@ def _groups(plan: Plan) -> dict[str, list[EdgePlan]]:
     return groups
 
 
-def _weight_users(prepared: Prepared, plan: Plan) -> list[tuple[WeightPoint, list[NodePlan]]]:
-    users: dict[int, tuple[WeightPoint, list[NodePlan]]] = {}
-    for node in plan.nodes:
-        point = prepared.weights.get(node.name)
-        if point is not None:
-            users.setdefault(id(point), (point, []))[1].append(node)
-    return list(users.values())
-
-
-def _settle_weight(prepared: Prepared, point: WeightPoint, nodes: list[NodePlan]) -> None:
-    inputs = [prepared.activations[node.inputs[0]] for node in nodes]
+def _settle_weight(prepared: Prepared, plan: Plan, owner: str) -> None:
+    point = prepared.weights[owner]
+    users = [node for node in plan.nodes if prepared.weights.get(node.name) is point]
+    inputs = [prepared.activations[node.inputs[0]] for node in users]
     if not all(activation.is_calibrated for activation in inputs):
         return
-    spec = nodes[0].weight
-    assert spec is not None
-    observer = make_observer(spec.observer, axis=spec.axis, is_weight=True)
+    # The smallest: a bias is stored in units of it, and must fit at every call.
+    input_scale = torch.stack([activation.fake_quantize.scale for activation in inputs]).min()
     try:
-        observer.update(point.weight)
+        point.settle_weight(*prepared.sources[owner].tensors(prepared.module), input_scale)
     except NonFiniteError as error:
-        msg = f"weight of {nodes[0].name!r}: {error}"
+        msg = f"weight of {owner!r}: {error}"
         raise NonFiniteError(msg) from error
-    scale, zero_point = observer.qparams(spec)
-    if point.bias is not None:
-        for activation in inputs:
-            scale = _with_room_for_bias(scale, point.bias, activation.fake_quantize.scale)
-    point.fake_quantize.set_qparams(QParams(scale, zero_point))
-    point.is_calibrated = True
-
-
-def _with_room_for_bias(scale: Tensor, bias: Tensor, input_scale: Tensor) -> Tensor:
-    floor = bias_scale_floor(bias, input_scale)
-    return torch.maximum(scale, floor if scale.dim() else floor.max())

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
+from qtool.capture.program import tensor_of
 from qtool.passes import qdq_ops
-from qtool.passes.insert import tensor_of
 from qtool.passes.match import Match, match_patterns
 from qtool.types import MAC_OPS, Granularity, Verdict
 

@@ -15,7 +15,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from qtool.errors import FileFormatError
+from qtool.readers.archive import read_archive
 from qtool.readers.expressions import is_plain_expression, is_plain_guard
+from qtool.stamp.schema import TRAINING_GRAPH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -86,9 +88,21 @@ def _entry_risks(archive: Archive, name: str) -> Iterator[Risk]:
         yield Risk(RiskKind.COMPILED_CODE, name, name.removeprefix("data/aotinductor/"))
     elif name.startswith(("data/weights/", "data/constants/")):
         yield from _payload_risks(archive, name, name.split("/", 2)[2])
+    elif name == TRAINING_GRAPH:
+        yield from _nested_risks(archive, name)
     elif name.startswith("models/"):
         for risk in _graph_risks(read_json(archive, name)):
             yield Risk(risk.kind, name, _one_line(risk.detail))
+
+
+def _nested_risks(archive: Archive, name: str) -> Iterator[Risk]:
+    """Yield the risks of an archive inside the archive, which is loaded the same way."""
+    with read_archive(archive.read(name), where=f"{archive.where}:{name}") as nested:
+        for entry in nested.names:
+            if entry == TRAINING_GRAPH:
+                yield Risk(RiskKind.COMPILED_CODE, name, "an archive in an archive in an archive")
+            for risk in _entry_risks(nested, entry) if entry != TRAINING_GRAPH else ():
+                yield Risk(risk.kind, f"{name}/{risk.entry}", risk.detail)
 
 
 def _payload_risks(archive: Archive, name: str, path: str) -> Iterator[Risk]:

@@ -3,6 +3,7 @@
     archive/...                       what torch.export.save writes: graph, weights
     archive/extra/qtool/stamp.json    the stamp; plan.json, config.json beside it
     archive/qtool/*.npy               arrays: what observers saw, scales and zero points (prepared models)
+    archive/qtool/training.pt2        the model in train mode, an archive of its own without weights (mode qat)
 
 The same model gives the same bytes: entries in a fixed order, no times, no sample data, nothing of the machine.
 """
@@ -15,10 +16,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch.export.graph_signature import InputKind
 
 from qtool.stamp.digest import content_digest
 from qtool.stamp.plan_json import plan_to_json
-from qtool.stamp.schema import CONFIG_ENTRY, PLAN_ENTRY, STAMP_ENTRY, to_json
+from qtool.stamp.schema import CONFIG_ENTRY, PLAN_ENTRY, STAMP_ENTRY, TRAINING_GRAPH, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +37,13 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def pack(
-    exported: ExportedProgram, plan: Plan, stamp: Stamp, origin: Origin, arrays: Mapping[str, np.ndarray]
+    exported: ExportedProgram,
+    plan: Plan,
+    stamp: Stamp,
+    origin: Origin,
+    arrays: Mapping[str, np.ndarray],
+    *,
+    trained: ExportedProgram | None = None,
 ) -> bytes:
     """Return the bytes of the archive.
 
@@ -45,10 +53,12 @@ def pack(
         stamp: the stamp; its content digest is filled in here.
         origin: its config is stored as config.json.
         arrays: by name without folder and ending.
+        trained: the model in train mode; of its tensors those are stored that `exported` does not have.
     """
     buffer = io.BytesIO()
     torch.export.save(exported, buffer)
     added = {
+        **({} if trained is None else {TRAINING_GRAPH: _without_tensors(trained)}),
         PLAN_ENTRY: plan_to_json(plan).encode(),
         CONFIG_ENTRY: origin.config.to_json().encode(),
         **{f"{ARRAYS}{name}.npy": _npy(array) for name, array in arrays.items()},
@@ -59,6 +69,28 @@ def pack(
         for name, data in added.items():
             archive.writestr(_entry(ROOT + name), data)
     return buffer.getvalue()
+
+
+def _without_tensors(trained: ExportedProgram) -> bytes:
+    """Return a training graph as an archive; a tensor that the eval graph has too is stored without its values."""
+    names = {
+        str(s.target) for s in trained.graph_signature.input_specs if s.kind in (InputKind.PARAMETER, InputKind.BUFFER)
+    }
+    held = [(tensors, dict(tensors)) for tensors in (trained.state_dict, trained.constants)]
+    try:
+        for tensors, _ in held:
+            tensors.update({name: _empty(tensor) for name, tensor in tensors.items() if name in names})
+        buffer = io.BytesIO()
+        torch.export.save(trained, buffer)
+    finally:
+        for tensors, before in held:
+            tensors.update(before)
+    return buffer.getvalue()
+
+
+def _empty(tensor: torch.Tensor) -> torch.Tensor:
+    empty = torch.empty(0, dtype=tensor.dtype)
+    return torch.nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else empty
 
 
 def _entry(name: str) -> zipfile.ZipInfo:

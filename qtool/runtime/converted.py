@@ -55,10 +55,10 @@ class ConvertedModel(Filed):
 def convert_calibrated(prepared: PreparedModel) -> ConvertedModel:
     """Return the reference program of a prepared model all of whose edges are calibrated."""
     found = prepared.parameters_found()
-    plan, origin = prepared.plan, prepared.origin
-    reference = to_reference(prepared.program.graph_module(), plan, found)
-    exported = _export(reference, prepared.program)
-    stamp = make_stamp(plan, found, origin, prepared.program.inputs, Stage.CONVERTED)
+    plan, origin, program = prepared.plan, prepared.origin, prepared.current_program()
+    reference = to_reference(program.graph_module(), plan, found)
+    exported = _export(reference, program)
+    stamp = make_stamp(plan, found, origin, program.inputs, Stage.CONVERTED)
     _stamp_nodes(exported, reference)
     return ConvertedModel(exported, plan, stamp, origin)
 

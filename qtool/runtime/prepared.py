@@ -7,14 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
+from qtool.capture.program import write_tensors
 from qtool.numerics.qparams import QParams
-from qtool.numerics.quantize import quantize
-from qtool.passes import qdq_ops
+from qtool.numerics.recompute import is_recomputing
 from qtool.passes.insert import insert
+from qtool.passes.insert_training import insert_training
 from qtool.passes.points import Mode
 from qtool.passes.settle import settle
+from qtool.passes.shared_tensors import share_tensors
 from qtool.passes.to_reference import Parameters, QuantizedWeight
+from qtool.passes.twins import twins
 from qtool.runtime.filed import Filed
 from qtool.runtime.inputs import check_inputs
 from qtool.stamp.build import build_stamp
@@ -23,9 +28,14 @@ from qtool.types import Stage
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from torch.fx import GraphModule
+
     from qtool.capture.program import FloatProgram
     from qtool.config.schema import Config
-    from qtool.passes.points import ActivationPoint, WeightPoint
+    from qtool.passes.batch_norm_point import BatchNormPoint
+    from qtool.passes.insert import Prepared
+    from qtool.passes.points import ActivationPoint
+    from qtool.passes.weight_point import WeightPoint
     from qtool.plan import Plan
     from qtool.stamp.schema import Stamp
 
@@ -53,11 +63,17 @@ class PreparedModel(Filed):
     Called before calibration it computes the float model. `calibrate` shows it data; from then on it computes what
     the int8 model will compute, on the same grids, in float.
 
+    Prepared with `quantize.mode: qat` it can be trained like any module. After `train()` it computes what the model
+    does in train mode, with values on the grid and ranges that follow what is seen; after `eval()` what the int8
+    model will compute, and nothing changes.
+
     Attributes:
         program: the float program it was made from.
         plan: what was decided for every node and edge.
         origin: where it comes from.
         mode: what it does when it is called.
+        body: its parameters, by the names they have in the model, and all observers and fake-quantizes.
+        num_steps: training steps so far.
     """
 
     def __init__(self, program: FloatProgram, plan: Plan, origin: Origin) -> None:
@@ -66,11 +82,20 @@ class PreparedModel(Filed):
         self._call = program.call
         self.plan = plan
         self.origin = origin
-        prepared = insert(program.graph_module(), plan)
-        self.body = prepared.module
+        self.num_steps = 0
+        self._observers_frozen = self._batch_norms_frozen = False
+        prepared = insert(program.graph_module(computed_weights=self.is_trainable), plan, is_trained=self.is_trainable)
         self._prepared = prepared
-        self.set_mode(Mode.FLOAT)
+        self._training = _insert_training(program, plan, prepared) if program.trained is not None else None
+        graphs = [prepared.module] if self._training is None else [prepared.module, self._training.module]
+        self.body = share_tensors(*graphs)
+        self.set_mode(Mode.FAKE_QUANTIZE if self.is_trainable else Mode.FLOAT)
         self.eval()
+
+    @property
+    def is_trainable(self) -> bool:
+        """Whether it was prepared for training."""
+        return self.program.trained is not None
 
     @property
     def activations(self) -> dict[str, ActivationPoint]:
@@ -83,9 +108,21 @@ class PreparedModel(Filed):
         return self._prepared.weights
 
     def forward(self, *inputs: Any) -> Any:  # noqa: ANN401 - whatever the model takes and returns
-        """Return what the model returns."""
+        """Return what the model returns; in train mode of a trainable model, what it returns there."""
         check_inputs(inputs, self._call, self.program.inputs)
-        return self.body(*inputs)
+        if self.training and self._training is not None:
+            self._begin_step(self._training)
+            return self._training.module(*inputs)
+        with torch.autocast(_device_type(inputs), enabled=False):  # the int8 model computes no less exactly
+            return self._prepared.module(*inputs)
+
+    def _begin_step(self, training: _Training) -> None:
+        """Set the grids that this step computes on: from what was seen up to now, and from the weights as they are."""
+        if is_recomputing():
+            return
+        self.num_steps += 1
+        if self.mode is Mode.FAKE_QUANTIZE and not self._observers_frozen:
+            settle(self._prepared, self.plan, observed=training.observed)
 
     def set_mode(self, mode: Mode) -> None:
         """Let every point observe, fake-quantize, or pass its input on."""
@@ -93,6 +130,30 @@ class PreparedModel(Filed):
         for point in points:
             point.mode = mode
         self.mode = mode
+
+    def freeze_observers(self, frozen: bool = True) -> None:
+        """Keep all scales and zero points as they are in further training steps, those of weights too."""
+        self._observers_frozen = frozen
+        for point in self.activations.values():
+            point.follows = not frozen
+
+    def freeze_batch_norms(self, frozen: bool = True) -> None:
+        """Let batch norms use their running statistics in further training steps, and keep them as they are."""
+        self._batch_norms_frozen = frozen
+        for point in self._training.batch_norms if self._training is not None else ():
+            point.frozen = frozen
+
+    def get_extra_state(self) -> Tensor:
+        """Return mode, steps and what is frozen for state_dict: a tensor, so that it holds nothing but tensors."""
+        mode = list(Mode).index(self.mode)
+        return torch.tensor([mode, self.num_steps, self._observers_frozen, self._batch_norms_frozen], dtype=torch.int64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take mode, steps and what is frozen from a state_dict."""
+        mode, self.num_steps, observers_frozen, batch_norms_frozen = state.tolist()
+        self.set_mode(list(Mode)[mode])
+        self.freeze_observers(bool(observers_frozen))
+        self.freeze_batch_norms(bool(batch_norms_frozen))
 
     def state_beside_file(self) -> dict[str, Any]:
         """Return what a file does not say of the model: what it does when it is called."""
@@ -120,17 +181,23 @@ class PreparedModel(Filed):
         """Forget all that was observed; the model is as uncalibrated as when it was made."""
         for point in self.activations.values():
             point.observer.reset()
+            point.is_calibrated = False
         for weight in self.weights.values():
             weight.is_calibrated = False
-        self.set_mode(Mode.FLOAT)
+        self.set_mode(Mode.FAKE_QUANTIZE if self.is_trainable else Mode.FLOAT)
 
     def uncalibrated(self) -> tuple[str, ...]:
-        """Return the names of the edges whose observers saw no data."""
+        """Return the names of the edges whose range is not known."""
         return tuple(name for name, point in self.activations.items() if not point.is_calibrated)
+
+    def current_program(self) -> FloatProgram:
+        """Return the float program with the weights as they are now."""
+        write_tensors(self.program, self.body)
+        return self.program
 
     @torch.no_grad()
     def parameters_found(self) -> Parameters:
-        """Return all that calibration found: scales, zero points, and the codes of the weights.
+        """Return all that calibration or training found: scales, zero points, and the codes of the weights.
 
         Edges without data are missing, and so are weights behind them.
         """
@@ -139,27 +206,52 @@ class PreparedModel(Filed):
             for name, point in self.activations.items()
             if point.is_calibrated
         }
-        owners: dict[int, str] = {}
-        weights: dict[str, QuantizedWeight] = {}
-        for name, point in self.weights.items():
-            if point.is_calibrated:
-                owner = owners.setdefault(id(point), name)
-                weights[name] = weights[owner] if owner in weights else _quantized_weight(owner, point)
+        distinct = self._prepared.distinct_weights()
+        found = {name: self._quantized(name, point) for name, point in distinct.items() if point.is_calibrated}
+        owners = {id(self.weights[owner]): owner for owner in found}
+        weights = {name: found[owners[id(point)]] for name, point in self.weights.items() if id(point) in owners}
         return Parameters(activations=activations, weights=weights)
+
+    def _quantized(self, owner: str, point: WeightPoint) -> QuantizedWeight:
+        deployed = point.deployed(*self._prepared.sources[owner].tensors(self._prepared.module))
+        scale, zero_point = deployed.qparams
+        return QuantizedWeight(
+            owner=owner,
+            codes=deployed.codes.cpu(),
+            qparams=QParams(scale.cpu(), zero_point.cpu()),
+            bias=None if deployed.bias is None else deployed.bias.detach().cpu(),
+        )
+
+    @property
+    def stage(self) -> Stage:
+        """How far it has come: prepared, or trained once it has done a step."""
+        return Stage.TRAINED if self.num_steps else Stage.PREPARED
 
     @property
     def stamp(self) -> Stamp:
         """The stamp a file of this model bears."""
-        return make_stamp(self.plan, self.parameters_found(), self.origin, self.program.inputs, Stage.PREPARED)
+        return make_stamp(self.plan, self.parameters_found(), self.origin, self.program.inputs, self.stage)
 
 
-def _quantized_weight(owner: str, point: WeightPoint) -> QuantizedWeight:
-    spec = point.fake_quantize.spec
-    scale, zero_point = point.fake_quantize.scale, point.fake_quantize.zero_point
-    dtype = qdq_ops.TORCH_DTYPES[spec.dtype]
-    codes = quantize(point.weight, scale, zero_point, spec.qmin, spec.qmax, axis=spec.axis, dtype=dtype)
-    bias = None if point.bias is None else point.bias.detach().cpu()
-    return QuantizedWeight(owner=owner, codes=codes.cpu(), qparams=QParams(scale.cpu(), zero_point.cpu()), bias=bias)
+@dataclass(frozen=True)
+class _Training:
+    """The training graph: what it observes, and its batch norms."""
+
+    module: GraphModule
+    observed: frozenset[str]
+    batch_norms: tuple[BatchNormPoint, ...]
+
+
+def _insert_training(program: FloatProgram, plan: Plan, prepared: Prepared) -> _Training:
+    module = program.training_graph_module()
+    found = twins(program.graph_module(computed_weights=True).graph, module.graph)
+    observed, batch_norms = insert_training(module, plan, found, prepared)
+    return _Training(module, frozenset(observed), tuple(batch_norms))
+
+
+def _device_type(inputs: tuple[Any, ...]) -> str:
+    leaves = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
+    return leaves[0].device.type
 
 
 def make_stamp(plan: Plan, found: Parameters, origin: Origin, inputs: Any, stage: Stage) -> Stamp:  # noqa: ANN401
@@ -167,7 +259,8 @@ def make_stamp(plan: Plan, found: Parameters, origin: Origin, inputs: Any, stage
     arrays = {name: (q.scale.numpy(), q.zero_point.numpy()) for name, q in found.activations.items()}
     for name, weight in found.weights.items():
         arrays[f"{name}.weight"] = (weight.qparams.scale.numpy(), weight.qparams.zero_point.numpy())
-    codes = {} if stage is Stage.PREPARED else {name: w.codes.numpy() for name, w in found.weights.items()}
+    is_final = stage not in (Stage.PREPARED, Stage.TRAINED)
+    codes = {name: weight.codes.numpy() for name, weight in found.weights.items()} if is_final else {}
     return build_stamp(
         plan,
         arrays,
@@ -183,6 +276,8 @@ def make_stamp(plan: Plan, found: Parameters, origin: Origin, inputs: Any, stage
 def source_digest(program: FloatProgram) -> str:
     """Return the sha256 of a float program: its graph as text, then every tensor's name, dtype, shape and bytes."""
     total = hashlib.sha256(str(program.graph_module().graph).encode())
+    if program.trained is not None:
+        total.update(str(program.training_graph_module().graph).encode())
     for name, tensor in sorted(program.exported.state_dict.items()):
         total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         total.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())

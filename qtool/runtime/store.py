@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from qtool.capture.program import FloatProgram
+from qtool.capture.program import FloatProgram, unite_tensors
 from qtool.config.load import config_from_mapping
 from qtool.errors import FileFormatError
 from qtool.numerics.qparams import QParams
@@ -19,6 +19,7 @@ from qtool.runtime.container import pack, read_arrays
 from qtool.runtime.converted import ConvertedModel
 from qtool.runtime.prepared import Origin, PreparedModel
 from qtool.stamp.plan_json import plan_from_json
+from qtool.stamp.schema import TRAINING_GRAPH
 from qtool.types import Stage
 
 if TYPE_CHECKING:
@@ -27,16 +28,15 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from qtool.passes.points import WeightPoint
+    from qtool.passes.weight_point import WeightPoint
 
 
 def to_bytes(model: PreparedModel | ConvertedModel) -> bytes:
     """Return a model as the bytes of a file; equal models give equal bytes."""
-    if isinstance(model, PreparedModel):
-        exported, arrays = model.program.exported, _state(model)
-    else:
-        exported, arrays = model.exported, {}
-    return pack(exported, model.plan, model.stamp, model.origin, arrays)
+    if not isinstance(model, PreparedModel):
+        return pack(model.exported, model.plan, model.stamp, model.origin, {})
+    program = model.current_program()
+    return pack(program.exported, model.plan, model.stamp, model.origin, _state(model), trained=program.trained)
 
 
 def from_bytes(data: bytes, *, where: str | Path = "data") -> PreparedModel | ConvertedModel:
@@ -62,31 +62,38 @@ def from_bytes(data: bytes, *, where: str | Path = "data") -> PreparedModel | Co
         preprocessing=stamp.preprocessing,
     )
     exported = torch.export.load(io.BytesIO(data))
-    if stamp.stage is Stage.PREPARED:
-        model = PreparedModel(FloatProgram(exported, stamp.inputs), plan, origin)
-        _restore(model, _arrays(data))
-        return model
-    return ConvertedModel(exported, plan, stamp, origin)
+    if stamp.stage not in (Stage.PREPARED, Stage.TRAINED):
+        return ConvertedModel(exported, plan, stamp, origin)
+    entries = _qtool_entries(data)
+    trained = torch.export.load(io.BytesIO(entries[TRAINING_GRAPH])) if TRAINING_GRAPH in entries else None
+    program = unite_tensors(FloatProgram(exported, stamp.inputs, trained))
+    model = PreparedModel(program, plan, origin)
+    _restore(model, read_arrays(entries))
+    return model
 
 
-def _arrays(data: bytes) -> dict[str, np.ndarray]:
+def _qtool_entries(data: bytes) -> dict[str, bytes]:
     with read_archive(data) as archive:
-        return read_arrays({name: archive.read(name) for name in archive.names if name.startswith("qtool/")})
+        return {name: archive.read(name) for name in archive.names if name.startswith("qtool/")}
 
 
-# --- the state of a prepared model: what observers saw, and the parameters in use
+# --- the state of a prepared model: what observers saw, the parameters in use, how far training has come
+
+PROGRESS = "progress"
 
 
 def _state(model: PreparedModel) -> dict[str, np.ndarray]:
-    arrays = {}
+    arrays = {PROGRESS: model.get_extra_state().numpy()} if model.is_trainable else {}
     for index, point in enumerate(model.activations.values()):
-        if point.is_calibrated:
+        if point.has_seen_data:
             for name, array in point.observer.to_arrays().items():
                 arrays[f"observer/{index}.{name}"] = array
+        if point.is_calibrated:
             arrays.update(_qparams_arrays(f"activation/{index}", point.fake_quantize))
     for index, weight in enumerate(_distinct_weights(model)):
         if weight.is_calibrated:
             arrays.update(_qparams_arrays(f"weight/{index}", weight.fake_quantize))
+            arrays[f"weight/{index}.input_scale"] = weight.input_scale.cpu().numpy()
     return arrays
 
 
@@ -95,28 +102,32 @@ def _qparams_arrays(prefix: str, module: torch.nn.Module) -> dict[str, np.ndarra
 
 
 def _restore(model: PreparedModel, arrays: Mapping[str, np.ndarray]) -> None:
-    is_settled = False
     for index, point in enumerate(model.activations.values()):
         prefix = f"observer/{index}."
         seen = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
         if seen:
             point.observer.load_arrays(seen)
-            point.fake_quantize.set_qparams(_qparams(arrays, f"activation/{index}"))
-            is_settled = True
+        if f"activation/{index}.scale" in arrays:
+            point.settle(_qparams(arrays, f"activation/{index}"))
     for index, weight in enumerate(_distinct_weights(model)):
         if f"weight/{index}.scale" in arrays:
-            weight.fake_quantize.set_qparams(_qparams(arrays, f"weight/{index}"))
-            weight.is_calibrated = True
-    if is_settled:
+            weight.settle(_qparams(arrays, f"weight/{index}"))
+            weight.input_scale.copy_(_tensor(arrays, f"weight/{index}.input_scale"))
+    if PROGRESS in arrays:
+        model.set_extra_state(_tensor(arrays, PROGRESS))
+    elif any(point.is_calibrated for point in model.activations.values()):
         model.fake_quantize()
 
 
 def _qparams(arrays: Mapping[str, np.ndarray], prefix: str) -> QParams:
-    try:
-        return QParams(*(torch.from_numpy(arrays[f"{prefix}.{name}"].copy()) for name in ("scale", "zero_point")))
-    except KeyError as error:
-        msg = f"the array {error.args[0]!r} is missing from the file; it was damaged, get it again"
-        raise FileFormatError(msg) from error
+    return QParams(*(_tensor(arrays, f"{prefix}.{name}") for name in ("scale", "zero_point")))
+
+
+def _tensor(arrays: Mapping[str, np.ndarray], name: str) -> torch.Tensor:
+    if name not in arrays:
+        msg = f"the array {name!r} is missing from the file; it was damaged, get it again"
+        raise FileFormatError(msg)
+    return torch.from_numpy(arrays[name].copy())
 
 
 def _distinct_weights(model: PreparedModel) -> list[WeightPoint]:

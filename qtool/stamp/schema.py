@@ -22,6 +22,8 @@ FORMAT_VERSION = 1
 STAMP_ENTRY = "extra/qtool/stamp.json"
 PLAN_ENTRY = "extra/qtool/plan.json"
 CONFIG_ENTRY = "extra/qtool/config.json"
+TRAINING_GRAPH = "qtool/training.pt2"
+"""The model in train mode: an archive inside the archive."""
 
 SaturationWord = Literal["safe", "can_saturate", "unknown"]
 

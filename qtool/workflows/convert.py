@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qtool.errors import UncalibratedError, UsageError
-from qtool.passes.annotate import annotate
+from qtool.passes.plan_program import plan_program
 from qtool.runtime.converted import ConvertedModel, convert_calibrated
 from qtool.runtime.prepared import PreparedModel
 
@@ -84,8 +84,7 @@ def _without(prepared: PreparedModel, missing: tuple[str, ...]) -> PreparedModel
 def _replanned(prepared: PreparedModel, backend: str, keep_float: Mapping[str, str]) -> PreparedModel:
     """Return the same model under another plan; what its observers saw is kept by edge."""
     quantize = prepared.origin.config.quantize
-    graph = prepared.program.graph_module().graph
-    plan = annotate(graph, quantize, backend=backend, isa=prepared.plan.isa, keep_float=keep_float)
+    plan = plan_program(prepared.program, quantize, backend=backend, isa=prepared.plan.isa, keep_float=keep_float)
     again = PreparedModel(prepared.program, plan, prepared.origin)
     for name, point in again.activations.items():
         before = prepared.activations.get(name)

@@ -10,7 +10,7 @@ from qtool.capture.export import capture, describe_inputs
 from qtool.config.load import config_from_mapping, load_config
 from qtool.data.sources import open_source
 from qtool.errors import UsageError
-from qtool.passes.annotate import annotate
+from qtool.passes.plan_program import plan_program
 from qtool.runtime.prepared import Origin, PreparedModel, source_digest
 from qtool.workflows.calibrate import calibrate
 from qtool.workflows.float_model import build_model, example_inputs, input_stamps, require_model
@@ -61,7 +61,7 @@ def prepare(
     arguments = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
     stated = () if settled.model is None else input_stamps(settled.model)
     inputs = stated or describe_inputs(arguments, dynamic_batch=dynamic_batch)
-    return prepare_program(capture(model, arguments, inputs), settled)
+    return prepare_program(capture(model, arguments, inputs, training=_is_trained(settled)), settled)
 
 
 def prepare_from_config(config: Config, *, on_batch: OnBatch | None = None) -> PreparedModel:
@@ -87,7 +87,7 @@ def plan_from_config(config: Config) -> Plan:
 def program_from_config(config: Config) -> FloatProgram:
     """Return the config's float model, captured."""
     inputs = input_stamps(require_model(config))
-    return capture(build_model(config), example_inputs(inputs), inputs)
+    return capture(build_model(config), example_inputs(inputs), inputs, training=_is_trained(config))
 
 
 def prepare_program(program: FloatProgram, config: Config) -> PreparedModel:
@@ -117,9 +117,12 @@ def _settled(config: Config | Mapping[str, Any] | Path | str) -> Config:
     return config if isinstance(config, Config) else config_from_mapping(config)
 
 
+def _is_trained(config: Config) -> bool:
+    return config.quantize.mode == "qat"
+
+
 def _plan(program: FloatProgram, config: Config) -> Plan:
-    graph = program.graph_module().graph
-    return annotate(graph, config.quantize, backend=config.target.backend, isa=config.target.isa)
+    return plan_program(program, config.quantize, backend=config.target.backend, isa=config.target.isa)
 
 
 def _stored(config: Config) -> Config:

@@ -4,7 +4,7 @@ import torch
 from qtool.errors import UsageError
 from qtool.observers.mse import MseObserver, MseWeightObserver
 from qtool.observers.registry import (
-    DEFAULT_ACTIVATION_OBSERVER,
+    DEFAULT_ACTIVATION_OBSERVERS,
     DEFAULT_WEIGHT_OBSERVER,
     OBSERVERS,
     WEIGHT_OBSERVERS,
@@ -22,7 +22,7 @@ def test_every_name_makes_an_observer():
 
 
 def test_defaults_exist():
-    assert DEFAULT_ACTIVATION_OBSERVER in OBSERVERS
+    assert set(DEFAULT_ACTIVATION_OBSERVERS.values()) <= OBSERVERS.keys()
     assert DEFAULT_WEIGHT_OBSERVER in WEIGHT_OBSERVERS
 
 

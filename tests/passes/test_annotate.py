@@ -38,12 +38,6 @@ def test_a_result_that_is_read_twice_is_not_fused():
     assert [n.op for n in plan.nodes] == [Op.CONV2D, Op.ACTIVATION, Op.ADD]
 
 
-def test_a_batch_norm_on_batch_statistics_stays_float():
-    layer = nn.BatchNorm2d(8, track_running_stats=False)
-    plan = plan_of(nn.Sequential(conv(), layer))
-    assert [n.verdict for n in plan.nodes] == [Verdict.INT8, Verdict.FLOAT]
-
-
 def test_a_batch_norm_after_a_linear_of_three_dimensions_is_not_folded():
     """Its channels are dimension 1, the linear layer's are the last."""
     plan = plan_of(nn.Sequential(nn.Linear(4, 6), bn1d(8)), (2, 8, 4))

@@ -1,0 +1,117 @@
+"""A batch norm in train mode, which can be frozen."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import batch_norm
+
+from qtool.capture.training_mode import CUMULATIVE
+from qtool.numerics.recompute import is_recomputing
+
+
+class BatchNormPoint(nn.Module):
+    """A batch norm of the training graph: normalises with the batch's statistics, or with the running ones if frozen.
+
+    Shapes: x (N, C, ...); all other tensors (C,).
+
+    Attributes:
+        momentum: as captured: share of the batch in the running statistics; `CUMULATIVE` for the average of all.
+        eps: as captured.
+        frozen: the running statistics are used and stay as they are.
+    """
+
+    def __init__(self, momentum: float, eps: float) -> None:
+        super().__init__()
+        self.momentum = momentum
+        self.eps = eps
+        self.frozen = False
+
+    def forward(
+        self,
+        x: Tensor,
+        gamma: Tensor | None,
+        beta: Tensor | None,
+        mean: Tensor,
+        var: Tensor,
+        num_batches: Tensor | None,
+    ) -> Tensor:
+        """Return the normalised `x`, as torch's own batch norm does."""
+        if self.frozen:
+            return batch_norm(x, mean, var, gamma, beta, training=False, eps=self.eps)
+        if is_recomputing():
+            return batch_norm(x, None, None, gamma, beta, training=True, eps=self.eps)
+        momentum = self._count(num_batches)
+        return batch_norm(x, mean, var, gamma, beta, training=True, momentum=momentum, eps=self.eps)
+
+    def corrected(
+        self,
+        y: Tensor,
+        plain: Tensor,
+        bias: Tensor | None,
+        gamma: Tensor | None,
+        beta: Tensor | None,
+        mean: Tensor,
+        var: Tensor,
+        num_batches: Tensor | None,
+    ) -> Tensor:
+        """Return the normalised output of a layer whose weight has the running statistics folded in already.
+
+            y * sqrt(var + eps) / sqrt(batch_var + eps) + beta - gamma * batch_mean / sqrt(batch_var + eps)
+
+        Nothing is divided by gamma, so gamma may be 0.
+
+        Args:
+            y: the layer's output with the folded weight, without bias.
+            plain: the layer's output with weight and bias as they are; its statistics are the batch's.
+            bias: the layer's own bias.
+            gamma: the batch norm's weight, or None for one.
+            beta: the batch norm's bias, or None for zero.
+            mean: running mean; updated.
+            var: running variance; updated.
+            num_batches: the batch norm's counter; updated.
+
+        Source: Krishnamoorthi 2018, arXiv:1806.08342, section 3.2.2 ("correction").
+        """
+        before = (var + self.eps).sqrt()
+        if self.frozen:
+            centre, spread = mean, before
+        else:
+            batch_var, centre = torch.var_mean(plain.float(), dim=_all_but_channels(plain), correction=0)
+            spread = (batch_var + self.eps).sqrt()
+            if not is_recomputing():
+                count = plain.numel() // plain.shape[1]
+                self._update(mean, centre, self._count(num_batches))
+                self._update(var, batch_var * (count / max(count - 1, 1)), self._share(num_batches))
+        centre = centre if bias is None else centre - bias
+        shift = -centre / spread if gamma is None else -gamma * centre / spread
+        shift = shift if beta is None else beta + shift
+        return (y * _along_channels(before / spread, y) + _along_channels(shift, y)).to(y.dtype)
+
+    def _count(self, num_batches: Tensor | None) -> float:
+        """Count the batch, and return its share in the running statistics."""
+        if num_batches is not None:
+            num_batches.add_(1)
+        return self._share(num_batches)
+
+    def _share(self, num_batches: Tensor | None) -> float:
+        if self.momentum == CUMULATIVE and num_batches is not None:
+            return 1.0 / int(num_batches)
+        return self.momentum
+
+    @staticmethod
+    @torch.no_grad()
+    def _update(running: Tensor, batch: Tensor, share: float) -> None:
+        running.mul_(1 - share).add_(batch.detach(), alpha=share)
+
+    def extra_repr(self) -> str:
+        """Return the captured numbers."""
+        return f"momentum={self.momentum}, eps={self.eps}{', frozen' if self.frozen else ''}"
+
+
+def _all_but_channels(x: Tensor) -> list[int]:
+    return [dim for dim in range(x.dim()) if dim != 1]
+
+
+def _along_channels(values: Tensor, x: Tensor) -> Tensor:
+    return values.view(1, -1, *[1] * (x.dim() - 2))

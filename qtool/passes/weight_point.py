@@ -1,0 +1,158 @@
+"""Where one weight is fake-quantized: in eval mode with its batch norm folded in, in train mode before it.
+
+A weight with one scale per channel may be quantized before the batch norm is folded: folding multiplies a channel by
+one number, which goes into its scale, and the codes are the same. So training quantizes the weight as it is and leaves
+the batch norm alone. With one scale for all channels that is not so: there, training too quantizes the folded weight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from qtool.numerics.qparams import QParams, bias_scale_floor
+from qtool.numerics.quantize import dequantize, quantize
+from qtool.numerics.straight_through import straight_through
+from qtool.observers.registry import make_observer
+from qtool.passes.fold_batch_norm import BatchNormState, fold_bias, fold_codes, fold_weight
+from qtool.passes.points import Point
+
+if TYPE_CHECKING:
+    from qtool.passes.weight_layout import WeightLayout
+    from qtool.types import Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldedCodes:
+    """A quantized weight as it is deployed.
+
+    Attributes:
+        codes: int8.
+        qparams: scale and zero point, `()` or `(O,)`.
+        bias: float32 `(O,)` or None.
+    """
+
+    codes: Tensor
+    qparams: QParams
+    bias: Tensor | None
+
+
+class WeightPoint(Point):
+    """Fake-quantizes the weight of one layer; the weight itself, its bias and batch norm are given at each call.
+
+    Args:
+        spec: how the weight is quantized.
+        layout: where its output channels lie.
+        weight_shape: its shape.
+        eps: of its batch norm; None without one.
+        is_trained: the model is to be trained, so a batch norm stays apart where it can.
+
+    Attributes:
+        input_scale: float32 (), the smallest scale of what the layer reads; the bias is stored in units of it.
+    """
+
+    input_scale: Tensor
+
+    def __init__(
+        self, spec: Spec, layout: WeightLayout, weight_shape: torch.Size, *, eps: float | None, is_trained: bool
+    ) -> None:
+        super().__init__(spec, None if spec.axis is None else weight_shape[spec.axis])
+        self.layout = layout
+        self.eps = eps
+        self.folds_codes = is_trained and eps is not None and spec.axis is not None
+        self.register_buffer("input_scale", torch.ones((), dtype=torch.float32))
+
+    @property
+    def spec(self) -> Spec:
+        """How the weight is quantized."""
+        return self.fake_quantize.spec
+
+    def forward(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        gamma: Tensor | None = None,
+        beta: Tensor | None = None,
+        mean: Tensor | None = None,
+        var: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return weight and bias with the batch norm folded in, the weight on its grid in mode fake_quantize."""
+        batch_norm = self._state(gamma, beta, mean, var)
+        folded_bias = bias if batch_norm is None else fold_bias(bias, batch_norm)
+        if self.is_quantizing and self.folds_codes:
+            assert batch_norm is not None
+            with torch.no_grad():
+                found = self.deployed(weight, bias, batch_norm)
+                value = dequantize(found.codes, *found.qparams, axis=self.spec.axis)
+            smooth = fold_weight(self.fake_quantize(weight), batch_norm, self.layout)
+            return straight_through(value, smooth), folded_bias
+        folded = weight if batch_norm is None else fold_weight(weight, batch_norm, self.layout)
+        return self.fake_quantize(folded) if self.is_quantizing else folded, folded_bias
+
+    def training_weight(self, weight: Tensor) -> Tensor:
+        """Return the weight as the layer uses it in train mode, where its batch norm stands apart or is none."""
+        return self.fake_quantize(weight) if self.is_quantizing else weight
+
+    def training_folded_weight(self, weight: Tensor, gamma: Tensor | None, mean: Tensor, var: Tensor) -> Tensor:
+        """Return the weight folded by the running variance, on its grid, as a weight with one scale is deployed."""
+        batch_norm = self._state(gamma, None, mean, var)
+        assert batch_norm is not None
+        return self.training_weight(fold_weight(weight, batch_norm, self.layout))
+
+    @torch.no_grad()
+    def deployed(self, weight: Tensor, bias: Tensor | None, batch_norm: BatchNormState | None) -> FoldedCodes:
+        """Return the codes that the int8 model has for the weight, their scale, and the bias."""
+        folded_bias = bias if batch_norm is None else fold_bias(bias, batch_norm)
+        scale, zero_point = self.fake_quantize.scale, self.fake_quantize.zero_point
+        if self.folds_codes:
+            assert batch_norm is not None
+            assert folded_bias is not None
+            floor = bias_scale_floor(folded_bias, self.input_scale)
+            codes = self._codes(weight)
+            moved, qparams = fold_codes(codes, scale, batch_norm, self.layout, floor=floor)
+            return FoldedCodes(codes=moved, qparams=qparams, bias=folded_bias)
+        folded = weight if batch_norm is None else fold_weight(weight, batch_norm, self.layout)
+        return FoldedCodes(codes=self._codes(folded), qparams=QParams(scale, zero_point), bias=folded_bias)
+
+    @torch.no_grad()
+    def settle_weight(
+        self, weight: Tensor, bias: Tensor | None, batch_norm: BatchNormState | None, input_scale: Tensor
+    ) -> None:
+        """Set the scale from the weight as it is now.
+
+        Args:
+            weight: float32.
+            bias: float32 `(O,)` or None.
+            batch_norm: the one that follows, or None.
+            input_scale: the smallest scale of what the layer reads.
+
+        Raises:
+            NonFiniteError: the weight holds NaN or infinity.
+        """
+        folds_now = batch_norm is not None and not self.folds_codes
+        observed = fold_weight(weight, batch_norm, self.layout) if folds_now and batch_norm is not None else weight
+        observer = make_observer(self.spec.observer, axis=self.spec.axis, is_weight=True)
+        observer.update(observed)
+        scale, zero_point = observer.qparams(self.spec)
+        folded_bias = fold_bias(bias, batch_norm) if batch_norm is not None else bias
+        if folded_bias is not None and not self.folds_codes:
+            floor = bias_scale_floor(folded_bias, input_scale)
+            scale = torch.maximum(scale, floor if scale.dim() else floor.max())
+        self.input_scale.copy_(input_scale)
+        self.settle(QParams(scale, zero_point))
+
+    def _codes(self, weight: Tensor) -> Tensor:
+        spec, fake = self.spec, self.fake_quantize
+        return quantize(weight, fake.scale, fake.zero_point, spec.qmin, spec.qmax, axis=spec.axis, dtype=torch.int8)
+
+    def _state(
+        self, gamma: Tensor | None, beta: Tensor | None, mean: Tensor | None, var: Tensor | None
+    ) -> BatchNormState | None:
+        if self.eps is None:
+            return None
+        assert mean is not None
+        assert var is not None
+        return BatchNormState(gamma=gamma, beta=beta, mean=mean, var=var, eps=self.eps)
