@@ -41,8 +41,8 @@ class Run:
 
     Attributes:
         epoch: number of complete epochs.
-        last: the model after the last of them; None before the first.
-        best: the most accurate one so far, if the config asks for it.
+        accuracy: measured after the last of them; None if it was not.
+        best: the most accurate model so far, if the config asks for it.
     """
 
     def __init__(self, training: Training, config_json: str, evaluation: DataSource | None) -> None:
@@ -50,8 +50,9 @@ class Run:
         self._config_json = config_json
         self._evaluation = evaluation
         self.epoch = 0
-        self.last: Candidate | None = None
+        self.accuracy: float | None = None
         self.best: Candidate | None = None
+        self._last: Candidate | None = None
 
     def start(self) -> None:
         """Say that it begins, or goes on."""
@@ -67,43 +68,40 @@ class Run:
         settings, epoch = self._training.settings, self.epoch + 1
         record = replace(train_epoch(self._training, epoch), event=EPOCH)
         is_due = epoch % settings.evaluate_every == 0 or epoch == settings.epochs
-        accuracy = None
+        self.epoch, self.accuracy = epoch, None
         if self._evaluation is not None and is_due:
             found = score(self._training.model, self._evaluation.batches(), self._training.device)
-            accuracy = found.accuracy
-            record = replace(record, evaluate_accuracy=accuracy, evaluate_loss=found.loss)
-        self.epoch, self.last = epoch, Candidate(epoch, accuracy, self._file())
-        if settings.select == "best" and accuracy is not None and accuracy > self._best_accuracy():
-            self.best = self.last
+            self.accuracy = found.accuracy
+            record = replace(record, evaluate_accuracy=found.accuracy, evaluate_loss=found.loss)
+            if settings.select == "best" and found.accuracy > self._best_accuracy():
+                self.best = self._current()
         self._training.on_record(replace(record, seconds=time.monotonic() - self._training.started))
 
     def finish(self) -> Candidate:
         """Say that it ends, and return the model that is to be written."""
-        chosen = self.best or self.last
-        assert chosen is not None  # there is at least one epoch
+        chosen = self.best or self._current()
         self._training.on_record(self._record(END, evaluate_accuracy=chosen.accuracy))
         return chosen
 
     def checkpoint(self) -> Checkpoint:
         """Return the state after the last complete epoch."""
-        assert self.last is not None
-        best = self.best
+        last, best = self._current(), self.best
         state = State(
             format_version=FORMAT_VERSION,
             epoch=self.epoch,
             num_samples=len(self._training.batches.source),
             parameters=tuple(trained_parameters(self._training.model)),
-            model_digest=digest_of(self.last.data),
+            model_digest=digest_of(last.data),
             config_digest=digest_of(self._config_json.encode()),
             torch_version=torch.__version__,
-            accuracy=self.last.accuracy,
+            accuracy=last.accuracy,
             best_epoch=None if best is None else best.epoch,
             best_accuracy=None if best is None else best.accuracy,
         )
         return Checkpoint(
             state=state,
             config_json=self._config_json,
-            model=self.last.data,
+            model=last.data,
             best=None if best is None or best.epoch == self.epoch else best.data,
             optimizer=state_arrays(self._training.optimizer),
             random=random_arrays(),
@@ -121,21 +119,23 @@ class Run:
             raise FileFormatError(msg)
         load_state_arrays(self._training.optimizer, checkpoint.optimizer)
         set_random_arrays(checkpoint.random)
-        self.epoch, self.last = state.epoch, Candidate(state.epoch, state.accuracy, checkpoint.model)
+        self.epoch, self.accuracy = state.epoch, state.accuracy
+        self._last = Candidate(state.epoch, state.accuracy, checkpoint.model)
         if state.best_epoch is not None:
             self.best = Candidate(state.best_epoch, state.best_accuracy, checkpoint.best or checkpoint.model)
 
     def _best_accuracy(self) -> float:
         return -1.0 if self.best is None or self.best.accuracy is None else self.best.accuracy
 
-    def _file(self) -> bytes:
-        """Return the model as the bytes of its file, which knows no device."""
-        model = self._training.model
-        model.eval()
-        model.cpu()
-        data = to_bytes(model)
-        model.to(self._training.device)
-        return data
+    def _current(self) -> Candidate:
+        """Return the model after the last epoch, made into a file once: that takes a while, and knows no device."""
+        if self._last is None or self._last.epoch != self.epoch:
+            model = self._training.model
+            model.eval()
+            model.cpu()
+            self._last = Candidate(self.epoch, self.accuracy, to_bytes(model))
+            model.to(self._training.device)
+        return self._last
 
     def _record(self, event: str, *, evaluate_accuracy: float | None = None) -> Record:
         epochs, num_batches = self._training.settings.epochs, self._training.batches.num_batches
