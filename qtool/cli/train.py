@@ -93,6 +93,9 @@ def _check_beginning(asked: _Asked, config: str) -> None:
     if asked.allow_config_change and asked.resume is None:
         msg = "--allow-config-change says something about --resume only; leave it out"
         raise UsageError(msg)
+    if asked.metrics is not None and asked.metrics.absolute() == Path(asked.output).absolute():
+        msg = f"--metrics and -o both name {asked.output!r}; the model would replace the metrics"
+        raise UsageError(msg)
 
 
 def _sources(config: str, settled: Config, asked: _Asked) -> list[Path]:
