@@ -158,12 +158,12 @@ def write_tensors(program: FloatProgram, tree: torch.nn.Module) -> None:
     exported = program.exported
     kinds = {str(spec.target): spec.kind for spec in exported.graph_signature.input_specs}
     for held in (exported.state_dict, exported.constants):
-        current: dict[int, torch.Tensor] = {}
+        current: dict[tuple[int, torch.Size], torch.Tensor] = {}
         for name, old in held.items():
             if kinds.get(name) in (InputKind.PARAMETER, InputKind.BUFFER) and _has(tree, name):
-                current[old.data_ptr()] = _on_cpu(tensor_at(tree, name))
+                current[old.data_ptr(), old.shape] = _on_cpu(tensor_at(tree, name))
         for name, old in held.items():
-            held[name] = current.get(old.data_ptr(), old) if old.numel() else old
+            held[name] = current.get((old.data_ptr(), old.shape), old) if old.numel() else old
 
 
 def _has(tree: torch.nn.Module, path: str) -> bool:

@@ -18,14 +18,21 @@ class BatchNormPoint(nn.Module):
     Attributes:
         momentum: as captured: share of the batch in the running statistics; `CUMULATIVE` for the average of all.
         eps: as captured.
+        learns: as captured: False where the model keeps it in eval mode while it trains.
         frozen: the running statistics are used and stay as they are.
     """
 
-    def __init__(self, momentum: float, eps: float) -> None:
+    def __init__(self, momentum: float, eps: float, *, learns: bool = True) -> None:
         super().__init__()
         self.momentum = momentum
         self.eps = eps
+        self.learns = learns
         self.frozen = False
+
+    @property
+    def uses_running_statistics(self) -> bool:
+        """Whether it computes as in eval mode."""
+        return self.frozen or not self.learns
 
     def forward(
         self,
@@ -37,10 +44,11 @@ class BatchNormPoint(nn.Module):
         num_batches: Tensor | None,
     ) -> Tensor:
         """Return the normalised `x`, as torch's own batch norm does."""
-        if self.frozen:
+        if self.uses_running_statistics:
             return batch_norm(x, mean, var, gamma, beta, training=False, eps=self.eps)
         if is_recomputing():
-            return batch_norm(x, None, None, gamma, beta, training=True, eps=self.eps)
+            # As many tensors as the first time must be kept for backward, but none of ours be written to.
+            return batch_norm(x, mean.clone(), var.clone(), gamma, beta, training=True, eps=self.eps)
         momentum = self._count(num_batches)
         return batch_norm(x, mean, var, gamma, beta, training=True, momentum=momentum, eps=self.eps)
 
@@ -54,10 +62,11 @@ class BatchNormPoint(nn.Module):
         mean: Tensor,
         var: Tensor,
         num_batches: Tensor | None,
+        folded_var: Tensor,
     ) -> Tensor:
-        """Return the normalised output of a layer whose weight has the running statistics folded in already.
+        """Return the normalised output of a layer whose weight has the running variance folded in already.
 
-            y * sqrt(var + eps) / sqrt(batch_var + eps) + beta - gamma * batch_mean / sqrt(batch_var + eps)
+            y * sqrt(folded_var + eps) / sqrt(batch_var + eps) + beta - gamma * batch_mean / sqrt(batch_var + eps)
 
         Nothing is divided by gamma, so gamma may be 0.
 
@@ -70,11 +79,12 @@ class BatchNormPoint(nn.Module):
             mean: running mean; updated.
             var: running variance; updated.
             num_batches: the batch norm's counter; updated.
+            folded_var: the running variance that was folded in: as it was before this step.
 
         Source: Krishnamoorthi 2018, arXiv:1806.08342, section 3.2.2 ("correction").
         """
-        before = (var + self.eps).sqrt()
-        if self.frozen:
+        before = (folded_var + self.eps).sqrt()
+        if self.uses_running_statistics:
             centre, spread = mean, before
         else:
             batch_var, centre = torch.var_mean(plain.float(), dim=_all_but_channels(plain), correction=0)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from qtool.errors import UsageError
 from qtool.passes.batch_norm_point import BatchNormPoint
 from qtool.passes.insert import (
     EPS,
@@ -68,33 +69,35 @@ def insert_training(
     insert_activations(module, plan, nodes, observed)
     batch_norms = _insert_batch_norms(module)
     for node_plan in multiplying_nodes(plan):
-        _insert_weight(module, node_plan, nodes, prepared, batch_norms)
+        batch_norm = batch_norms[nodes[node_plan.members[1]]] if node_plan.batch_norm else None
+        _insert_weight(module, node_plan, nodes[node_plan.members[0]], batch_norm, prepared)
     finish(module)
-    return observed, [point for point in batch_norms.values() if point in set(module.modules())]
+    points = [module.get_submodule(str(node.target)) for node in batch_norms.values()]
+    return observed, [point for point in points if isinstance(point, BatchNormPoint)]
 
 
 # --- batch norms
 
 
-def _insert_batch_norms(module: GraphModule) -> dict[Node, BatchNormPoint]:
-    """Put a point in the place of every batch norm that learns; return them by the nodes that call them."""
+def _insert_batch_norms(module: GraphModule) -> dict[Node, Node]:
+    """Put a point in the place of every batch norm with running statistics; return its node by the one it was."""
     names = node_names(module.graph)
-    points = {}
+    calls = {}
     counters: dict[str, Node] = {}
     for node in list(module.graph.nodes):
-        if node.target is not aten.batch_norm.default or not node.args[5] or node.args[3] is None:
+        if node.target is not aten.batch_norm.default or node.args[3] is None:
             continue
-        point = BatchNormPoint(momentum=node.args[6], eps=node.args[EPS])
+        point = BatchNormPoint(momentum=node.args[6], eps=node.args[EPS], learns=bool(node.args[5]))
         path = add_point(module, BATCH_NORMS, names[node], point)
         with module.graph.inserting_before(node):
             counter = _counter(module, node.args[3], counters)
             made = module.graph.call_module(path, (*node.args[:5], counter))
         made.meta = dict(node.meta)
         node.replace_all_uses_with(made)
-        points[made] = point
+        calls[node] = made
         node.graph.erase_node(node)
     _erase_counting(module, {str(counter.target) for counter in counters.values()})
-    return points
+    return calls
 
 
 def _counter(module: GraphModule, mean: Node, known: dict[str, Node]) -> Node | None:
@@ -118,15 +121,8 @@ def _erase_counting(module: GraphModule, counted: set[str]) -> None:
 
 
 def _insert_weight(
-    module: GraphModule,
-    node_plan: NodePlan,
-    nodes: dict[str, Node],
-    prepared: Prepared,
-    batch_norms: dict[Node, BatchNormPoint],
+    module: GraphModule, node_plan: NodePlan, node: Node, batch_norm: Node | None, prepared: Prepared
 ) -> None:
-    node, batch_norm = nodes[node_plan.members[0]], None
-    if node_plan.batch_norm:
-        batch_norm = next(user for user in node.users if user in batch_norms)
     point = prepared.weights[node_plan.name]
     owner = next(name for name, known in prepared.weights.items() if known is point)
     path = add_point(module, WEIGHTS, owner, point)
@@ -134,8 +130,14 @@ def _insert_weight(
         self_node = module.graph.get_attr(path)
     if batch_norm is None or point.folds_codes:
         _quantize_weight(module, node, self_node)
-    else:
+    elif batch_norm.args[0] is node and len(node.users) == 1:
         _quantize_folded_weight(module, node, batch_norm, self_node)
+    else:
+        msg = (
+            f"{node_plan.name!r}: train mode does something between the layer and its batch norm, so a weight with one "
+            f"scale for both cannot be trained; set granularity: channel, or keep the layer float"
+        )
+        raise UsageError(msg)
 
 
 def _quantize_weight(module: GraphModule, node: Node, point: Node) -> None:
@@ -150,12 +152,14 @@ def _quantize_folded_weight(module: GraphModule, node: Node, batch_norm: Node, p
     gamma, beta, mean, var, counter = batch_norm.args[1:6]
     bias = argument(node, 2, "bias")
     with graph.inserting_before(node):
-        weight = graph.call_method("training_folded_weight", (point, node.args[1], gamma, mean, var))
+        weight = graph.call_method("training_folded_weight", (point, node.args[1], gamma))
+        folded_var = graph.get_attr(f"{point.target}.folded_var")
         unfolded = graph.call_function(node.target, node.args, dict(node.kwargs))  # type: ignore[arg-type]
         self_node = graph.get_attr(str(batch_norm.target))
     node.args = (node.args[0], weight, None, *node.args[3:])
     with graph.inserting_before(batch_norm):
-        made = graph.call_method("corrected", (self_node, node, unfolded, bias, gamma, beta, mean, var, counter))
+        arguments = (self_node, node, unfolded, bias, gamma, beta, mean, var, counter, folded_var)
+        made = graph.call_method("corrected", arguments)
     made.meta = dict(batch_norm.meta)
     batch_norm.replace_all_uses_with(made)
     graph.erase_node(batch_norm)

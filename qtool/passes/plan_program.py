@@ -34,4 +34,6 @@ def plan_program(
     missing = without_twin(plan, twins(graph, trained))
     if missing:
         plan = annotate(graph, quantize, backend=backend, isa=isa, keep_float={**asked, **missing})
-    return dataclasses.replace(plan, training_only=only_in_training(graph, trained))
+    # Weights that are computed from parameters are computed in both modes.
+    computed = program.graph_module(computed_weights=True).graph
+    return dataclasses.replace(plan, training_only=only_in_training(computed, trained))

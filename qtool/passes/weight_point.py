@@ -52,9 +52,12 @@ class WeightPoint(Point):
 
     Attributes:
         input_scale: float32 (), the smallest scale of what the layer reads; the bias is stored in units of it.
+        folded_var: float32 (O,), where training folds: the running variance as it was when the step began. The step
+            changes the running one, and a segment recomputed in backward must see what the first pass saw.
     """
 
     input_scale: Tensor
+    folded_var: Tensor
 
     def __init__(
         self, spec: Spec, layout: WeightLayout, weight_shape: torch.Size, *, eps: float | None, is_trained: bool
@@ -63,7 +66,10 @@ class WeightPoint(Point):
         self.layout = layout
         self.eps = eps
         self.folds_codes = is_trained and eps is not None and spec.axis is not None
+        self.folds_in_training = is_trained and eps is not None and spec.axis is None
         self.register_buffer("input_scale", torch.ones((), dtype=torch.float32))
+        num_channels = layout.num_channels(weight_shape) if self.folds_in_training else 0
+        self.register_buffer("folded_var", torch.ones(num_channels), persistent=False)
 
     @property
     def spec(self) -> Spec:
@@ -96,9 +102,14 @@ class WeightPoint(Point):
         """Return the weight as the layer uses it in train mode, where its batch norm stands apart or is none."""
         return self.fake_quantize(weight) if self.is_quantizing else weight
 
-    def training_folded_weight(self, weight: Tensor, gamma: Tensor | None, mean: Tensor, var: Tensor) -> Tensor:
+    def begin_step(self, batch_norm: BatchNormState | None) -> None:
+        """Remember the running variance that this training step folds in."""
+        if self.folds_in_training and batch_norm is not None:
+            self.folded_var.copy_(batch_norm.var)
+
+    def training_folded_weight(self, weight: Tensor, gamma: Tensor | None) -> Tensor:
         """Return the weight folded by the running variance, on its grid, as a weight with one scale is deployed."""
-        batch_norm = self._state(gamma, None, mean, var)
+        batch_norm = self._state(gamma, None, self.folded_var, self.folded_var)
         assert batch_norm is not None
         return self.training_weight(fold_weight(weight, batch_norm, self.layout))
 

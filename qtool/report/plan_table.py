@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 DEFAULT_WIDTH = 160
 
+SHOWN = 3
+"""Names of ops that only train mode has; they come in dozens."""
+
 
 def render_plan(plan: Plan, *, width: int = DEFAULT_WIDTH, color: bool = False) -> str:
     """Return what becomes of every node and tensor, and a summary with the float islands.
@@ -38,6 +41,9 @@ def _summary(plan: Plan) -> list[RenderableType]:
     lines: list[RenderableType] = [Text(f"{head}; float islands: {sum(islands.values())}", style="bold")]
     ordered = sorted(islands.items(), key=lambda item: (-item[1], item[0]))
     lines += [Text(f"  {count} x {shortened(reason)}") for reason, count in ordered]
+    if plan.training_only:
+        shown = ", ".join(plan.training_only[:SHOWN]) + (" ..." if len(plan.training_only) > SHOWN else "")
+        lines.append(Text(f"only in train mode, and float there: {len(plan.training_only)} ops: {shortened(shown)}"))
     return lines
 
 

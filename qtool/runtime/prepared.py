@@ -121,6 +121,8 @@ class PreparedModel(Filed):
         if is_recomputing():
             return
         self.num_steps += 1
+        for name, point in self._prepared.distinct_weights().items():
+            point.begin_step(self._prepared.sources[name].tensors(self._prepared.module)[2])
         if self.mode is Mode.FAKE_QUANTIZE and not self._observers_frozen:
             settle(self._prepared, self.plan, observed=training.observed)
 

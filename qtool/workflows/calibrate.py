@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 LABELS = ". Of a pair of inputs and labels give the inputs alone"
 
 
+@torch.inference_mode(False)  # what is stored here is trained later, which inference tensors refuse
 @torch.no_grad()
 def calibrate(prepared: PreparedModel, batches: Iterable[Any], *, on_batch: Callable[[int], None] | None = None) -> int:
-    """Run batches through the float model, take their ranges, and fake-quantize from then on.
+    """Run batches through the float model in eval mode, take their ranges, and fake-quantize from then on.
 
     Batches are streamed: only one is held at a time. Calling it again adds to what was seen before.
 
@@ -38,7 +39,8 @@ def calibrate(prepared: PreparedModel, batches: Iterable[Any], *, on_batch: Call
         NonFiniteError: NaN or infinity was met; the message names the edge and the batch.
     """
     _check_arguments(prepared, batches)
-    prepared.observe()
+    was_training = prepared.training
+    prepared.eval().observe()
     num_batches = num_samples = 0
     try:
         for batch in batches:
@@ -57,6 +59,7 @@ def calibrate(prepared: PreparedModel, batches: Iterable[Any], *, on_batch: Call
                 on_batch(num_samples)
     finally:
         prepared.settle()
+        prepared.train(was_training)
     if num_batches == 0:
         msg = "no batch to calibrate on: the iterable was empty; a generator can be used only once"
         raise UncalibratedError(msg, nodes=prepared.uncalibrated())

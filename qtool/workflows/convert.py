@@ -8,9 +8,12 @@ from qtool.errors import UncalibratedError, UsageError
 from qtool.passes.plan_program import plan_program
 from qtool.runtime.converted import ConvertedModel, convert_calibrated
 from qtool.runtime.prepared import PreparedModel
+from qtool.types import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from qtool.types import Spec
 
 NOT_CALIBRATED = "not calibrated: its observers saw no data"
 
@@ -82,13 +85,43 @@ def _without(prepared: PreparedModel, missing: tuple[str, ...]) -> PreparedModel
 
 
 def _replanned(prepared: PreparedModel, backend: str, keep_float: Mapping[str, str]) -> PreparedModel:
-    """Return the same model under another plan; what its observers saw is kept by edge."""
-    quantize = prepared.origin.config.quantize
-    plan = plan_program(prepared.program, quantize, backend=backend, isa=prepared.plan.isa, keep_float=keep_float)
-    again = PreparedModel(prepared.program, plan, prepared.origin)
+    """Return the same model under another plan; what its observers saw is kept by edge.
+
+    A trained model keeps its grids too: they are what it was trained on, so another plan must not ask for other ones.
+    """
+    quantize, program = prepared.origin.config.quantize, prepared.current_program()
+    plan = plan_program(program, quantize, backend=backend, isa=prepared.plan.isa, keep_float=keep_float)
+    again = PreparedModel(program, plan, prepared.origin)
     for name, point in again.activations.items():
         before = prepared.activations.get(name)
-        if before is not None and before.is_calibrated:
+        if before is not None and before.has_seen_data:
             point.observer.load_arrays(before.observer.to_arrays())
-    again.settle()
+    if prepared.stage is Stage.TRAINED:
+        _keep_grids(prepared, again)
+    else:
+        again.settle()
     return again
+
+
+def _keep_grids(trained: PreparedModel, again: PreparedModel) -> None:
+    """Take over the scales and zero points of training."""
+    again.set_extra_state(trained.get_extra_state())
+    for found, kept in ((again.activations, trained.activations), (again.weights, trained.weights)):
+        for name, point in found.items():
+            before = kept.get(name)
+            if before is None or not _same_grid(before.fake_quantize.spec, point.fake_quantize.spec):
+                raise UsageError(_other_grid(trained, again, name))
+            point.load_state_dict(before.state_dict())
+
+
+def _same_grid(one: Spec, other: Spec) -> bool:
+    return all(
+        getattr(one, field) == getattr(other, field) for field in ("dtype", "qmin", "qmax", "granularity", "axis")
+    )
+
+
+def _other_grid(trained: PreparedModel, again: PreparedModel, name: str) -> str:
+    return (
+        f"the model was trained on the grids of {trained.plan.backend}, and {again.plan.backend} has another one at "
+        f"{name!r}: convert it for {trained.plan.backend}, or train it with target.backend: {again.plan.backend}"
+    )

@@ -1,10 +1,13 @@
+import io
 import json
+import zipfile
 
 import pytest
 
 from qtool.errors import FileFormatError
 from qtool.readers.archive import read_archive
 from qtool.readers.program_risks import RiskKind, find_risks
+from qtool.stamp.schema import TRAINING_GRAPH
 from tests.readers.sample_files import GRAPH, WEIGHTS_TABLE, program_entries, zip_bytes
 
 
@@ -210,3 +213,31 @@ def test_a_graph_that_is_no_json_is_a_format_error(data):
 def test_depth_is_no_problem():
     deep = b'{"a":' * 400 + b'{"target": "torch.load"}' + b"}" * 400
     assert [kind for kind, _ in risks_of({GRAPH: deep})] == [RiskKind.OPERATOR]
+
+
+def test_an_archive_in_the_archive_is_looked_into():
+    assert risks_of({TRAINING_GRAPH: zip_bytes(program_entries())}) == []
+    inner = (
+        program_entries()
+        | {"data/sample_inputs/model.pt": b"PK"}
+        | node_with(target="torch.ops.aten.from_file.default")
+    )
+    with read_archive(zip_bytes(program_entries() | {TRAINING_GRAPH: zip_bytes(inner)})) as archive:
+        found = {(risk.kind, risk.entry) for risk in find_risks(archive)}
+    assert found == {
+        (RiskKind.SAMPLE_INPUTS, f"{TRAINING_GRAPH}/data/sample_inputs/model.pt"),
+        (RiskKind.OPERATOR, f"{TRAINING_GRAPH}/{GRAPH}"),
+    }
+
+
+def test_an_archive_in_the_archive_with_several_folders_is_a_risk():
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("evil/data/sample_inputs/model.pt", b"PK")
+        archive.writestr("archive/models/model.json", b"{}")
+    assert RiskKind.NAME in [kind for kind, _ in risks_of({TRAINING_GRAPH: buffer.getvalue()})]
+
+
+def test_an_archive_in_the_archive_that_is_none_is_a_format_error():
+    with pytest.raises(FileFormatError):
+        risks_of({TRAINING_GRAPH: b"PK nothing"})
