@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from qtool.data.sources import open_source
-from qtool.errors import ConfigError, DataError, UsageError
+from qtool.errors import ConfigError, DataError, UncalibratedError, UsageError
 from qtool.runtime.store import from_bytes
 from qtool.training.batches import TrainingBatches
 from qtool.training.checkpoint import from_file
@@ -119,6 +119,7 @@ def train_from_config(
         UsageError: a file cannot be read or written, there is no such device, or several processes are asked for.
         MismatchError: the prepared model or the checkpoint is of another config.
         DataError: samples cannot be read, or have no labels.
+        UncalibratedError: ranges are frozen from the first epoch, and nothing has set them.
         NonFiniteError: the loss is NaN or infinite.
     """
     settings, files, listeners = _settings_of(config), files or Files(), listeners or Listeners()
@@ -135,6 +136,7 @@ def train_from_config(
         folder.open(0 if checkpoint is None else checkpoint.state.epoch)
     with _records(files, settings, listeners) as on_record:
         model = check_trainable(_first_model(config, prepared, checkpoint, listeners), config)
+        _check_has_ranges(model, settings)
         model.origin = replace(model.origin, config_digest=config.digest())
         seed_everything(settings.seed)
         training = Training(
@@ -181,6 +183,21 @@ def _first_model(
     assert config.train is not None
     seed_everything(config.train.seed)
     return prepare_from_config(config, on_batch=listeners.on_batch)
+
+
+def _check_has_ranges(model: PreparedModel, settings: TrainConfig) -> None:
+    """Refuse to freeze ranges that are not known: the training would be one in float.
+
+    Raises:
+        UncalibratedError: ranges are frozen from the first epoch, and some edge has none.
+    """
+    missing = model.uncalibrated()
+    if settings.freeze_observers_after == 0 and missing:
+        msg = (
+            f"train.freeze_observers_after is 0, and {len(missing)} of {len(model.activations)} ranges are not known: "
+            "name data.calibrate, or let them follow for an epoch"
+        )
+        raise UncalibratedError(msg, missing)
 
 
 @contextmanager

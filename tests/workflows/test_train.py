@@ -8,7 +8,15 @@ import torch
 
 import qtool
 from qtool.config.load import changed, config_from_mapping
-from qtool.errors import ConfigError, DataError, MismatchError, ModelError, NonFiniteError, UsageError
+from qtool.errors import (
+    ConfigError,
+    DataError,
+    MismatchError,
+    ModelError,
+    NonFiniteError,
+    UncalibratedError,
+    UsageError,
+)
 from qtool.readers.qtool_file import check_loadable, read_qtool_file
 from qtool.runtime.store import from_bytes, to_bytes
 from qtool.training.checkpoint import from_file
@@ -20,11 +28,6 @@ from tests.workflows.training_parts import CONFIG
 
 PARTS = "tests.workflows.training_parts"
 BEST = {"train.optimizer": {"kind": "adamw", "lr": 0.05}, "train.select": "best", "train.evaluate_every": 2}
-
-
-def config_of(**changes):
-    config = config_from_mapping(CONFIG)
-    return changed(config, {key.replace("__", "."): value for key, value in changes.items()}, "test")
 
 
 def with_changes(changes):
@@ -156,6 +159,11 @@ def test_calibration_gives_starting_ranges_and_is_told_of():
     trained = train_from_config(config, listeners=Listeners(on_batch=lambda done, total: told.append((done, total))))
     assert told == [(4, 8), (8, 8)]
     assert not from_bytes(trained.data).uncalibrated()
+
+
+def test_ranges_that_nobody_set_cannot_stay():
+    with pytest.raises(UncalibratedError, match=r"freeze_observers_after is 0, and 5 of 5 ranges are not known"):
+        train_from_config(with_changes({"train.freeze_observers_after": 0}))
 
 
 @pytest.mark.parametrize(
