@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 
 import pytest
 
@@ -152,6 +153,20 @@ def test_a_line_for_each_epoch_and_the_time_that_is_left(capsys):
         "epoch 2/4, observe: loss 0.5000, accuracy 0.750, evaluate 0.500, lr 0.1, 100 samples/s, 20 s left",
         "epoch 4/4, observe: loss 0.5000, lr 0.1, 100 samples/s",
     ]
+
+
+def test_on_a_terminal_there_is_a_bar_and_a_line_for_each_epoch(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "120")
+    known = {"epochs": 2, "steps": 4, "phase": "observe", "loss": 0.5, "lr": 0.1, "samples_per_second": 9.0}
+    with training_progress() as (on_batch, on_record):
+        on_batch(5, 10)
+        on_record(Record(event="start", epoch=0, epochs=2, step=0, steps=4))
+        on_record(Record(event="step", epoch=1, step=1, seconds=1.0, **known))
+        on_record(Record(event="epoch", epoch=1, step=2, seconds=2.0, accuracy=0.25, **known))
+        on_record(Record(event="end", epoch=2, epochs=2, step=4, steps=4))
+    said = capsys.readouterr().err
+    assert "epoch 1/2, observe: loss 0.5000, accuracy 0.250, lr 0.1, 9 samples/s, 2 s left" in said
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(7.2, "7 s"), (100, "1 min 40 s"), (7384, "2 h 3 min"), (0, "0 s")])
