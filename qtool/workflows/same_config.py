@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import torch
+
 from qtool.config.differences import differences
 from qtool.config.load import config_from_mapping
 from qtool.config.paths import without_folders
@@ -48,28 +50,33 @@ def check_resumable(checkpoint: Checkpoint, config: Config, num_samples: int, *,
         checkpoint: where the training was interrupted.
         config: what it goes on with.
         num_samples: samples of `data.train` now.
-        allow_change: let other keys than target and quantize differ.
+        allow_change: let the bytes at the end be others: other keys of the config than target, quantize and the kind
+            of the optimizer may differ, the number of samples, and torch's version.
 
     Raises:
-        MismatchError: a key of the config differs, the data has another size, or nothing is left to train.
+        MismatchError: something else differs, or nothing is left to train.
     """
-    found = config_from_mapping(json.loads(checkpoint.config_json), "the checkpoint's config.json")
-    if not allow_change and (other := differences(_tree(found), _tree(config))):
+    state, found = checkpoint.state, config_from_mapping(json.loads(checkpoint.config_json), "the checkpoint's config")
+    changes = differences(_tree(found), _tree(config))
+    changes += differences(
+        {"samples of data.train": state.num_samples, "torch": state.torch_version},
+        {"samples of data.train": num_samples, "torch": str(torch.__version__)},
+    )
+    if changes and not allow_change:
         msg = (
-            f"the checkpoint is of another config: {'; '.join(other)}. Go on with the config it began with, or with "
+            f"the checkpoint is of another training: {'; '.join(changes)}. Go on as it began, or with "
             "--allow-config-change, which no longer ends where an uninterrupted training would"
         )
         raise MismatchError(msg)
-    if not allow_change and checkpoint.state.num_samples != num_samples:
-        msg = (
-            f"data.train has {num_samples} samples, and had {checkpoint.state.num_samples} at the checkpoint: the "
-            "order would be another one. Bring the data back, or go on with --allow-config-change"
-        )
+    assert found.train is not None
+    assert config.train is not None  # both were trained
+    if found.train.optimizer.kind != config.train.optimizer.kind:
+        kind = found.train.optimizer.kind
+        msg = f"the checkpoint's optimizer is of kind {kind!r}, whose state no other can take on; keep that kind"
         raise MismatchError(msg)
-    epochs = 0 if config.train is None else config.train.epochs
-    if checkpoint.state.epoch > epochs:
-        done = checkpoint.state.epoch
-        msg = f"the checkpoint has {done} epochs, and train.epochs is {epochs}: nothing is left to train"
+    if state.epoch > config.train.epochs:
+        left = f"train.epochs is {config.train.epochs}: nothing is left to train"
+        msg = f"the checkpoint has {state.epoch} epochs, and {left}"
         raise MismatchError(msg)
 
 

@@ -195,7 +195,7 @@ def test_a_config_that_changed_is_refused_and_what_changed_is_named(plain, chang
     files = Files(resume=uninterrupted.folder / "epoch-0002.zip")
     with pytest.raises(MismatchError) as caught:
         train_from_config(other, files=files)
-    assert f"the checkpoint is of another config: {named}. Go on" in str(caught.value)
+    assert f"the checkpoint is of another training: {named}. Go on" in str(caught.value)
     assert train_from_config(other, files=files, allow_config_change=True).epochs == other.train.epochs
 
 
