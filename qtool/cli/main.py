@@ -24,6 +24,7 @@ COMMANDS = {
     "init": "Write a commented config to start from.",
     "config": "Check a config, or show what it comes to; the schema for editors.",
     "prepare": "Plan a model for a backend, insert fake-quantize modules, calibrate.",
+    "train": "Train a prepared model on its grids, with checkpoints to resume from.",
     "convert": "Turn a prepared model into its int8 program.",
     "evaluate": "Measure a quantized model against its float model.",
     "inspect": "Show what a file was made for, and what does not fit its target.",
