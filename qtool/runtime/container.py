@@ -14,10 +14,10 @@ import io
 import zipfile
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch.export.graph_signature import InputKind
 
+from qtool.runtime.npy import array_bytes, array_from
 from qtool.stamp.digest import content_digest
 from qtool.stamp.plan_json import plan_to_json
 from qtool.stamp.schema import CONFIG_ENTRY, PLAN_ENTRY, STAMP_ENTRY, TRAINING_GRAPH, to_json
@@ -25,6 +25,7 @@ from qtool.stamp.schema import CONFIG_ENTRY, PLAN_ENTRY, STAMP_ENTRY, TRAINING_G
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy as np
     from torch.export import ExportedProgram
 
     from qtool.plan import Plan
@@ -61,7 +62,7 @@ def pack(
         **({} if trained is None else {TRAINING_GRAPH: _without_tensors(trained)}),
         PLAN_ENTRY: plan_to_json(plan).encode(),
         CONFIG_ENTRY: origin.config.to_json().encode(),
-        **{f"{ARRAYS}{name}.npy": _npy(array) for name, array in arrays.items()},
+        **{f"{ARRAYS}{name}.npy": array_bytes(array) for name, array in arrays.items()},
     }
     with zipfile.ZipFile(buffer, "a") as archive:
         entries = {name.removeprefix(ROOT): archive.read(name) for name in archive.namelist()}
@@ -101,16 +102,10 @@ def _entry(name: str) -> zipfile.ZipInfo:
     return entry
 
 
-def _npy(array: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, np.ascontiguousarray(array) if array.ndim else array, allow_pickle=False)
-    return buffer.getvalue()
-
-
 def read_arrays(entries: Mapping[str, bytes]) -> dict[str, np.ndarray]:
     """Return the arrays among an archive's entries, by name without folder and ending."""
     return {
-        name.removeprefix(ARRAYS).removesuffix(".npy"): np.load(io.BytesIO(data), allow_pickle=False)
+        name.removeprefix(ARRAYS).removesuffix(".npy"): array_from(data, where=name)
         for name, data in entries.items()
         if name.startswith(ARRAYS) and name.endswith(".npy")
     }
