@@ -23,7 +23,7 @@ PACKAGES: Final = {Format.ONNX: ("onnx", "onnxscript"), Format.PT2: ()}
 RUNTIME_PACKAGES: Final = {Format.ONNX: ("onnxruntime",), Format.PT2: ()}
 """Optional packages that running each format needs."""
 
-OPSET: Final = 21
+OPSET: Final = 20
 """Newest ONNX opset that ONNX Runtime 1.32 fuses as well as older ones; `benchmarks` and docs/exporting.md compare."""
 
 OLDEST_OPSET: Final = 13

@@ -99,7 +99,7 @@ def _replace_bias(
     dequantize.outputs[0].name = f"{name}.dequantized"
     dequantize.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
     dequantize.outputs[0].shape = ir.Shape(codes.shape)
-    dequantize.meta["stamp"] = node.meta["stamp"]
+    dequantize.meta["stamp"] = node.meta.get("stamp", {})
     graph.insert_before(node, dequantize)
     node.replace_input_with(2, dequantize.outputs[0])
 
@@ -117,7 +117,7 @@ def _remove_unused_initializers(graph: ir.Graph) -> None:
 
 
 def _name(node: ir.Node) -> str:
-    return str(node.meta["stamp"].get("node") or node.name)
+    return str(node.meta.get("stamp", {}).get("node") or node.name)
 
 
 def _unused(name: str, taken: set[str]) -> str:

@@ -116,7 +116,6 @@ def _own_output(graph: ir.Graph, index: int) -> ir.Value:
     if producer is not None and value not in graph.outputs[:index]:
         return value
     identity = ir.node("Identity", [value], name=f"node_output_{index}")
-    identity.meta["stamp"] = {}
     made = identity.outputs[0]
     made.type, made.shape = value.type, value.shape
     graph.append(identity)

@@ -22,7 +22,7 @@ def in_opset(model: ir.Model, opset: int) -> None:
     Raises:
         ModelError: an op of the model cannot be said in that opset.
     """
-    stamps = {node.name: node.meta["stamp"] for node in model.graph}
+    stamps = {node.name: node.meta.get("stamp", {}) for node in model.graph}
     with _silent("onnxscript.version_converter"):  # it logs that it converts, and its failure, which is said below
         version_converter.convert_version(model, opset, fallback=True)
     found = model.graph.opset_imports[""]

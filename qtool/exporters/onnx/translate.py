@@ -11,6 +11,7 @@ from onnxscript.optimizer import _constant_folding as folding
 
 from qtool._version import __version__
 from qtool.errors import ModelError
+from qtool.exporters.node_meta import unchanged_meta
 from qtool.exporters.onnx.ops import TRANSLATIONS
 from qtool.passes.to_reference import NODE_STAMP
 
@@ -65,14 +66,15 @@ def _check_has_no_state(exported: ExportedProgram) -> None:
 
 def _translated(exported: ExportedProgram, opset: int) -> ir.Model:
     try:
-        program = torch.onnx.export(
-            exported,
-            dynamo=True,
-            opset_version=opset,
-            custom_translation_table=TRANSLATIONS,
-            optimize=False,
-            verbose=False,
-        )
+        with unchanged_meta(exported):
+            program = torch.onnx.export(
+                exported,
+                dynamo=True,
+                opset_version=opset,
+                custom_translation_table=TRANSLATIONS,
+                optimize=False,
+                verbose=False,
+            )
     except torch.onnx.OnnxExporterError as error:
         msg = f"the model cannot be written as ONNX: {_first_cause(error)}"
         raise ModelError(msg) from error
