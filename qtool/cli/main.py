@@ -24,6 +24,7 @@ COMMANDS = {
     "config": "Check a config, or show what it comes to; the schema for editors.",
     "prepare": "Plan a model for a backend, insert fake-quantize modules, calibrate.",
     "convert": "Turn a prepared model into its int8 program.",
+    "export": "Write an int8 program as a file for another runtime.",
     "evaluate": "Measure a quantized model against its float model.",
     "inspect": "Show what a file was made for, and what does not fit its target.",
     "backends": "Show the engines and CPU features of this machine, and the catalog.",

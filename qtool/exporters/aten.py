@@ -26,9 +26,9 @@ def dequantize_per_tensor(
     codes: Tensor,
     scale: float,
     zero_point: int,
-    qmin: int,  # noqa: ARG001 - the signature is the op's
-    qmax: int,  # noqa: ARG001
-    dtype: torch.dtype,  # noqa: ARG001
+    qmin: int,
+    qmax: int,
+    dtype: torch.dtype,
 ) -> Tensor:
     """Return (codes - zero_point) * scale in float32."""
     return (codes.to(torch.float32) - zero_point) * scale
@@ -39,9 +39,9 @@ def dequantize_per_channel(
     scales: Tensor,
     zero_points: Tensor,
     axis: int,
-    qmin: int,  # noqa: ARG001
-    qmax: int,  # noqa: ARG001
-    dtype: torch.dtype,  # noqa: ARG001
+    qmin: int,
+    qmax: int,
+    dtype: torch.dtype,
 ) -> Tensor:
     """Return (codes - zero_points) * scales in float32, one of each per index of `axis`."""
     shape = [-1 if index == axis else 1 for index in range(codes.dim())]

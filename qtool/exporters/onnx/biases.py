@@ -7,7 +7,7 @@ The reference program keeps biases in float32; ONNX Runtime takes int32 ones, wi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import onnx_ir as ir
@@ -71,25 +71,23 @@ def _source(node: ir.Node, index: int) -> ir.Node | None:
     return producer
 
 
-def _per_channel(scale: NDArray[np.generic], num_channels: int) -> NDArray[np.generic]:
+def _per_channel(scale: NDArray[Any], num_channels: int) -> NDArray[Any]:
     """Return one scale, or one for each output channel: a transposed convolution has one for each within a group."""
     return scale if scale.ndim == 0 else np.tile(scale, num_channels // scale.size)
 
 
-def _codes(bias: NDArray[np.generic], scale: NDArray[np.generic], name: str) -> NDArray[np.int32]:
+def _codes(bias: NDArray[Any], scale: NDArray[Any], name: str) -> NDArray[np.int32]:
     codes = np.rint(bias.astype(np.float64) / scale.astype(np.float64))
     if not np.all(np.abs(codes) <= _INT32.max):
         msg = (
-            f"the bias of node {name!r} does not fit int32: {np.abs(codes).max():.3g} steps of input scale times weight "
-            f"scale, at most {_INT32.max} fit; keep the node float (quantize.keep_float)"
+            f"the bias of node {name!r} does not fit int32: it has {np.abs(codes).max():.3g} steps of input scale times "
+            f"weight scale, and at most {_INT32.max} fit; keep the node float (quantize.skip)"
         )
         raise ModelError(msg)
     return codes.astype(np.int32)
 
 
-def _replace_bias(
-    graph: ir.Graph, node: ir.Node, name: str, codes: NDArray[np.int32], scale: NDArray[np.generic]
-) -> None:
+def _replace_bias(graph: ir.Graph, node: ir.Node, name: str, codes: NDArray[np.int32], scale: NDArray[Any]) -> None:
     inputs = [
         _initializer(graph, name, codes),
         _initializer(graph, f"{name}.scale", scale),
@@ -104,7 +102,7 @@ def _replace_bias(
     node.replace_input_with(2, dequantize.outputs[0])
 
 
-def _initializer(graph: ir.Graph, name: str, array: NDArray[np.generic]) -> ir.Value:
+def _initializer(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
     value = ir.val(name, const_value=ir.tensor(array, name=name))
     graph.register_initializer(value)
     return value

@@ -51,4 +51,3 @@ def _bounds(node: ir.Node) -> tuple[float, float] | None:
         -math.inf if low is None else float(constant(low)),
         math.inf if high is None else float(constant(high)),
     )
-

@@ -50,7 +50,7 @@ def to_files(model: ir.Model, location: str | None, *, external_above_bytes: int
         if location is None:
             msg = (
                 f"the model has {num_bytes / 1e6:.1f} MB of weights and one ONNX file holds "
-                f"{external_above_bytes / 1e6:.1f} MB: name a file, so that the weights can go into a second one beside it"
+                f"{external_above_bytes / 1e6:.1f} MB: name a file, so that a second one beside it can hold them"
             )
             raise ModelError(msg)
         external = _move_weights(model, location)
@@ -69,7 +69,7 @@ def _move_weights(model: ir.Model, location: str) -> bytes:
         offset = len(blob)
         blob.extend(tensor.tobytes())
         value.const_value = ir.ExternalTensor(
-            location, offset, len(blob) - offset, tensor.dtype, shape=ir.Shape(tensor.shape), name=name
+            location, offset, len(blob) - offset, tensor.dtype, shape=ir.Shape(tensor.numpy().shape), name=name
         )
     return bytes(blob)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -61,9 +61,10 @@ def clip_behind(quantize: ir.Node) -> ir.Node | None:
     return consumers[0] if len(consumers) == 1 and consumers[0].op_type == CLIP else None
 
 
-def constant(value: ir.Value | None) -> NDArray[np.generic]:
+def constant(value: ir.Value | None) -> NDArray[Any]:
     """Return the array of an initializer."""
-    assert value is not None and value.const_value is not None
+    assert value is not None
+    assert value.const_value is not None
     return value.const_value.numpy()
 
 

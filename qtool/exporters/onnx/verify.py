@@ -59,7 +59,10 @@ def onnx_differences(
 
 
 def edge_codes(
-    files: ExportedModel, location: str | None, inputs: tuple[Any, ...], level: Any = OPTIMIZATIONS["on"]  # noqa: ANN401
+    files: ExportedModel,
+    location: str | None,
+    inputs: tuple[Any, ...],
+    level: Any = OPTIMIZATIONS["on"],  # noqa: ANN401
 ) -> dict[str, Tensor]:
     """Return the codes that ONNX Runtime computes at each quantized edge, by edge name."""
     proto = onnx.load_model_from_string(files.data)
