@@ -19,7 +19,7 @@ from qtool.readers.qtool_file import check_loadable, read_qtool_file
 from qtool.workflows.export import check_is_converted, target_note
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from qtool.cli.streams import Stdout
     from qtool.exporters.formats import ExportedModel
@@ -73,7 +73,8 @@ def command(file: str, format_name: str, output: str, opset: int | None, verify:
     check_one_result(output, as_json=as_json)
     wanted = Format(format_name)
     check_opset(opset, wanted)
-    check_output(output, sources=() if file == STREAM else (Path(file),))
+    sources = () if file == STREAM else (Path(file),)
+    check_output(output, sources=sources)
     source = read_input(file)
     stamp = check_loadable(read_qtool_file(source))
     check_is_converted(stamp.stage, repr(file))
@@ -85,7 +86,7 @@ def command(file: str, format_name: str, output: str, opset: int | None, verify:
         exported = _export(source, wanted, None if output == STREAM else Path(output), opset=opset, verify=verify)
         _print_differences(exported, None if as_json or output == STREAM else stdout)
         if not exported.is_wrong:
-            _write(output, exported.files, stdout)
+            _write(output, exported.files, stdout, sources)
         if as_json:
             stdout.write_text(json_text(_facts(output, exported)))
         if exported.is_wrong:
@@ -106,14 +107,17 @@ def _export(source: Path | bytes, wanted: Format, path: Path | None, *, opset: i
     return _Exported(files, wanted, differences(converted, files, wanted, path) if verify else None)
 
 
-def _write(output: str, files: ExportedModel, stdout: Stdout) -> None:
+def _write(output: str, files: ExportedModel, stdout: Stdout, sources: Iterable[Path]) -> None:
     from qtool.workflows.atomic_file import write_together
     from qtool.workflows.export import paths_of
 
     if files.external is None:
         write_output(output, files.data, stdout)
-    else:
-        write_together(paths_of(files, Path(output)))
+        return
+    paths = paths_of(files, Path(output))
+    for path in paths:
+        check_output(str(path), sources=sources)
+    write_together(paths)
 
 
 def _print_differences(exported: _Exported, stdout: Stdout | None) -> None:

@@ -80,8 +80,8 @@ def _codes(bias: NDArray[Any], scale: NDArray[Any], name: str) -> NDArray[np.int
     codes = np.rint(bias.astype(np.float64) / scale.astype(np.float64))
     if not np.all(np.abs(codes) <= _INT32.max):
         msg = (
-            f"the bias of node {name!r} does not fit int32: it has {np.abs(codes).max():.3g} steps of input scale times "
-            f"weight scale, and at most {_INT32.max} fit; keep the node float (quantize.skip)"
+            f"the bias of node {name!r} does not fit int32: it has {np.abs(codes).max():.3g} steps of input scale "
+            f"times weight scale, and at most {_INT32.max} fit; keep the node float (quantize.skip)"
         )
         raise ModelError(msg)
     return codes.astype(np.int32)

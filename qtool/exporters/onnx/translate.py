@@ -10,6 +10,8 @@ import torch
 from onnxscript.optimizer import _constant_folding as folding
 
 from qtool._version import __version__
+from qtool.capture.program import plain_module
+from qtool.capture.writes import written_tensors
 from qtool.errors import ModelError
 from qtool.exporters.node_meta import unchanged_meta
 from qtool.exporters.onnx.ops import TRANSLATIONS
@@ -48,14 +50,13 @@ def translate(exported: ExportedProgram, opset: int) -> ir.Model:
             should_fold=lambda node: True if node.op_type in _FOLDED else None,
         ),
         ir_passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
-        ir_passes.DeduplicateInitializersPass(),
         ir_passes.RemoveUnusedNodesPass(),
     )(model)
     return result.model
 
 
 def _check_has_no_state(exported: ExportedProgram) -> None:
-    written = sorted(exported.graph_signature.buffers_to_mutate.values())
+    written = sorted(written_tensors(plain_module(exported).graph.nodes))
     if written:
         msg = (
             f"the model keeps {written[0]!r} from call to call, and an ONNX model keeps nothing: pass it in and return "
