@@ -115,7 +115,7 @@ def _remove_unused_initializers(graph: ir.Graph) -> None:
 
 
 def _name(node: ir.Node) -> str:
-    return str(node.meta.get("stamp", {}).get("node") or node.name)
+    return str(node.meta.get("stamp", {}).get("node") or node.outputs[0].name)
 
 
 def _unused(name: str, taken: set[str]) -> str:

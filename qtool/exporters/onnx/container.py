@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final
 
 import onnx
 import onnx_ir as ir
@@ -54,9 +56,9 @@ def to_files(model: ir.Model, location: str | None, *, external_above_bytes: int
             )
             raise ModelError(msg)
         external = _move_weights(model, location)
-    proto = ir.to_proto(model)
-    _check(proto)
-    return ExportedModel(proto.SerializeToString(deterministic=True), external)
+    files = ExportedModel(ir.to_proto(model).SerializeToString(deterministic=True), external)
+    _check(files, location)
+    return files
 
 
 def _move_weights(model: ir.Model, location: str) -> bytes:
@@ -74,9 +76,21 @@ def _move_weights(model: ir.Model, location: str) -> bytes:
     return bytes(blob)
 
 
-def _check(proto: Any) -> None:  # noqa: ANN401 - protobuf's classes are made at run time
-    try:
-        onnx.checker.check_model(proto, full_check=True)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        msg = f"the ONNX checker refuses the model: {str(error).strip().splitlines()[0]}; please report it"
-        raise ModelError(msg) from error
+def _check(files: ExportedModel, location: str | None) -> None:
+    """Let the ONNX checker look at the files; it wants to see external weights on a disk."""
+    with TemporaryDirectory(prefix="qtool-") as folder:
+        path = write_into(Path(folder), files, location)
+        try:
+            onnx.checker.check_model(path, full_check=True)
+        except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+            msg = f"the ONNX checker refuses the model: {str(error).strip().splitlines()[0]}; please report it"
+            raise ModelError(msg) from error
+
+
+def write_into(folder: Path, files: ExportedModel, location: str | None) -> Path:
+    """Write a model's files into a folder for a program that reads paths alone; return the path of the model."""
+    path = folder / "model.onnx"
+    path.write_bytes(files.data)
+    if files.external is not None and location is not None:
+        (folder / location).write_bytes(files.external)
+    return path

@@ -17,6 +17,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from qtool.capture.program import plain_module
+from qtool.exporters.formats import ExportedModel
+from qtool.exporters.onnx.container import write_into
 from qtool.exporters.onnx.stamps import EDGE_KEY
 from qtool.runtime.verify import code_differences
 
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from qtool.exporters.formats import ExportedModel
     from qtool.runtime.converted import ConvertedModel
 
 OPTIMIZATIONS: Final = {
@@ -82,10 +83,8 @@ def edge_codes(
     known = {info.name: info for info in proto.graph.value_info}
     proto.graph.output.extend(known[value] for value in dict.fromkeys(values.values()) if value not in shown)
     with TemporaryDirectory(prefix="qtool-") as folder:
-        path = Path(folder) / "model.onnx"
-        path.write_bytes(proto.SerializeToString())
-        if files.external is not None and location is not None:
-            (Path(folder) / location).write_bytes(files.external)
+        shown_files = ExportedModel(proto.SerializeToString(), files.external)
+        path = write_into(Path(folder), shown_files, location)
         session = _session(path, optimization, exact_kernels=exact_kernels)
     feed = dict(zip((i.name for i in session.get_inputs()), _arrays(inputs), strict=True))
     results = session.run(list(values.values()), feed)
