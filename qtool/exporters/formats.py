@@ -24,7 +24,8 @@ RUNTIME_PACKAGES: Final = {Format.ONNX: ("onnxruntime",), Format.PT2: ()}
 """Optional packages that running each format needs."""
 
 OPSET: Final = 20
-"""Newest ONNX opset that ONNX Runtime 1.32 fuses as well as older ones; `benchmarks` and docs/exporting.md compare."""
+"""Newest that ONNX Runtime 1.32 runs in full: from 21 on, the QuantizeLinear it puts behind a Reshape of int8 codes
+has an `output_dtype` that it then refuses. Source: MakeQAttrsFromDQ in onnxruntime's qdq_propagation.cc."""
 
 OLDEST_OPSET: Final = 13
 """DequantizeLinear got its `axis` with opset 13, and without it there is no per-channel weight."""

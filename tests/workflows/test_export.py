@@ -1,6 +1,7 @@
 """What export takes, and what it says of everything else."""
 
 import io
+import sys
 
 import pytest
 
@@ -61,8 +62,8 @@ def test_a_text_file_is_refused():
 
 
 def test_a_missing_package_is_named_with_the_line_that_installs_it(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
-    with pytest.raises(MissingDependencyError, match="needs onnxscript, .*: python -m pip install onnxscript"):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(MissingDependencyError, match=r"needs onnxscript, .*: python -m pip install onnxscript"):
         qtool.export(converted_pattern("conv2d_bn_relu6")[0], "x.onnx")
 
 

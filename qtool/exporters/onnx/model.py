@@ -42,5 +42,6 @@ def onnx_model(converted: ConvertedModel, opset: int = OPSET) -> ir.Model:
     name_inputs_and_outputs(model.graph, converted.stamp.inputs, names)
     ir_passes.NameFixPass()(model)
     in_opset(model, opset)
-    write_stamp(model, dataclasses.replace(converted.stamp, stage=Stage.EXPORTED))
+    # A content digest is of an archive: that of the converted file does not speak of this one.
+    write_stamp(model, dataclasses.replace(converted.stamp, stage=Stage.EXPORTED, content_digest=""))
     return model
