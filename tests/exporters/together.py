@@ -58,7 +58,7 @@ def captured_together(names):
     """Captured once for all backends: it is much of the work, and independent of them."""
     made = {name: make_pattern(name) for name in names}
     model = Together({name: model for name, (model, _) in made.items()}).eval()
-    dynamic = names != WITHOUT_BATCH
+    dynamic = PATTERNS[names[0]].has_batch
     inputs = {name: x[:BATCH] if dynamic else x for name, (_, x) in made.items()}
     return capture(model, (inputs,), describe_inputs((inputs,), dynamic_batch=dynamic)), inputs
 
