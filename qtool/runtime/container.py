@@ -56,18 +56,23 @@ def pack(
         arrays: by name without folder and ending.
         trained: the model in train mode; of its tensors those are stored that `exported` does not have.
     """
-    buffer = io.BytesIO()
-    torch.export.save(exported, buffer)
     added = {
         **({} if trained is None else {TRAINING_GRAPH: _without_tensors(trained)}),
         PLAN_ENTRY: plan_to_json(plan).encode(),
         CONFIG_ENTRY: origin.config.to_json().encode(),
         **{f"{ARRAYS}{name}.npy": array_bytes(array) for name, array in arrays.items()},
     }
+    return pack_entries(exported, stamp, added)
+
+
+def pack_entries(exported: ExportedProgram, stamp: Stamp, added: Mapping[str, bytes]) -> bytes:
+    """Return the bytes of an archive with a program, its stamp, and other entries by name."""
+    buffer = io.BytesIO()
+    torch.export.save(exported, buffer)
     with zipfile.ZipFile(buffer, "a") as archive:
         entries = {name.removeprefix(ROOT): archive.read(name) for name in archive.namelist()}
-        added[STAMP_ENTRY] = to_json(stamp.with_content(content_digest({**entries, **added}))).encode()
-        for name, data in added.items():
+        stamped = stamp.with_content(content_digest({**entries, **added}))
+        for name, data in {**added, STAMP_ENTRY: to_json(stamped).encode()}.items():
             archive.writestr(_entry(ROOT + name), data)
     return buffer.getvalue()
 
