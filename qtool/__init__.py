@@ -4,6 +4,7 @@
     qtool.calibrate(prepared, batches)
     qtool.save(qtool.convert(prepared), "int8.pt2")
     model = qtool.load("int8.pt2")
+    qtool.export("int8.pt2", "int8.onnx")
     report = qtool.inspect("int8.pt2")
 
 Importing qtool imports no torch: each function brings what it needs when it is first named.
@@ -19,17 +20,19 @@ if TYPE_CHECKING:
     from qtool.inspection.findings import Report
     from qtool.workflows.calibrate import calibrate
     from qtool.workflows.convert import convert
+    from qtool.workflows.export import export
     from qtool.workflows.inspect import inspect
     from qtool.workflows.load import load
     from qtool.workflows.prepare import prepare
     from qtool.workflows.save import save
 
-__all__ = ["Report", "__version__", "calibrate", "convert", "inspect", "load", "prepare", "save"]
+__all__ = ["Report", "__version__", "calibrate", "convert", "export", "inspect", "load", "prepare", "save"]
 
 _MODULES = {
     "Report": "qtool.inspection.findings",
     "calibrate": "qtool.workflows.calibrate",
     "convert": "qtool.workflows.convert",
+    "export": "qtool.workflows.export",
     "inspect": "qtool.workflows.inspect",
     "load": "qtool.workflows.load",
     "prepare": "qtool.workflows.prepare",

@@ -14,10 +14,10 @@ import io
 import zipfile
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch.export.graph_signature import InputKind
 
+from qtool.runtime.npy import array_bytes, array_from
 from qtool.stamp.digest import content_digest
 from qtool.stamp.plan_json import plan_to_json
 from qtool.stamp.schema import CONFIG_ENTRY, PLAN_ENTRY, STAMP_ENTRY, TRAINING_GRAPH, to_json
@@ -25,6 +25,7 @@ from qtool.stamp.schema import CONFIG_ENTRY, PLAN_ENTRY, STAMP_ENTRY, TRAINING_G
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy as np
     from torch.export import ExportedProgram
 
     from qtool.plan import Plan
@@ -55,18 +56,23 @@ def pack(
         arrays: by name without folder and ending.
         trained: the model in train mode; of its tensors those are stored that `exported` does not have.
     """
-    buffer = io.BytesIO()
-    torch.export.save(exported, buffer)
     added = {
         **({} if trained is None else {TRAINING_GRAPH: _without_tensors(trained)}),
         PLAN_ENTRY: plan_to_json(plan).encode(),
         CONFIG_ENTRY: origin.config.to_json().encode(),
-        **{f"{ARRAYS}{name}.npy": _npy(array) for name, array in arrays.items()},
+        **{f"{ARRAYS}{name}.npy": array_bytes(array) for name, array in arrays.items()},
     }
+    return pack_entries(exported, stamp, added)
+
+
+def pack_entries(exported: ExportedProgram, stamp: Stamp, added: Mapping[str, bytes]) -> bytes:
+    """Return the bytes of an archive with a program, its stamp, and other entries by name."""
+    buffer = io.BytesIO()
+    torch.export.save(exported, buffer)
     with zipfile.ZipFile(buffer, "a") as archive:
         entries = {name.removeprefix(ROOT): archive.read(name) for name in archive.namelist()}
-        added[STAMP_ENTRY] = to_json(stamp.with_content(content_digest({**entries, **added}))).encode()
-        for name, data in added.items():
+        stamped = stamp.with_content(content_digest({**entries, **added}))
+        for name, data in {**added, STAMP_ENTRY: to_json(stamped).encode()}.items():
             archive.writestr(_entry(ROOT + name), data)
     return buffer.getvalue()
 
@@ -101,16 +107,10 @@ def _entry(name: str) -> zipfile.ZipInfo:
     return entry
 
 
-def _npy(array: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, np.ascontiguousarray(array) if array.ndim else array, allow_pickle=False)
-    return buffer.getvalue()
-
-
 def read_arrays(entries: Mapping[str, bytes]) -> dict[str, np.ndarray]:
     """Return the arrays among an archive's entries, by name without folder and ending."""
     return {
-        name.removeprefix(ARRAYS).removesuffix(".npy"): np.load(io.BytesIO(data), allow_pickle=False)
+        name.removeprefix(ARRAYS).removesuffix(".npy"): array_from(data, where=name)
         for name, data in entries.items()
         if name.startswith(ARRAYS) and name.endswith(".npy")
     }

@@ -10,7 +10,7 @@ import torch
 
 from qtool.capture.program import FloatProgram, unite_tensors
 from qtool.config.load import config_from_mapping
-from qtool.errors import FileFormatError
+from qtool.errors import FileFormatError, UsageError
 from qtool.numerics.qparams import QParams
 from qtool.passes import qdq_ops  # noqa: F401 - registers the ops that a converted program is made of
 from qtool.readers.archive import read_archive
@@ -48,9 +48,16 @@ def from_bytes(data: bytes, *, where: str | Path = "data") -> PreparedModel | Co
 
     Raises:
         FileFormatError: not a file of qtool's, damaged, changed, or one that loading would execute code of.
+        UsageError: the file is exported, for a runtime that the message names.
     """
     file = read_qtool_file(data, where=str(where))
     stamp = check_loadable(file)
+    if stamp.stage is Stage.EXPORTED:
+        msg = (
+            f"{where} is exported: it runs in torch without qtool, torch.export.load({str(where)!r}).module(). "
+            f"What qtool loads is the converted file that it was made from"
+        )
+        raise UsageError(msg)
     if file.plan_json is None or file.config_json is None:
         msg = "the file has a stamp but no plan or config; write it again with qtool"
         raise FileFormatError(msg)

@@ -38,8 +38,19 @@ def step_differences(prepared: PreparedModel, lowered: GraphModule, inputs: tupl
     Returns:
         Edge name to the largest |code - expected code|; 0 is equal.
     """
-    expected = edge_codes(prepared, inputs)
-    comparison = _Comparison(lowered, expected)
+    return code_differences(lowered, edge_codes(prepared, inputs), inputs)
+
+
+@torch.no_grad()
+def code_differences(module: GraphModule, expected: Mapping[str, Tensor], inputs: tuple[Any, ...]) -> dict[str, int]:
+    """Return the largest difference of every quantized edge to the codes expected there, each node fed those codes.
+
+    Args:
+        module: a reference program, lowered or not.
+        expected: codes by edge name; an edge that is missing is neither compared nor replaced.
+        inputs: what the model is called with.
+    """
+    comparison = _Comparison(module, expected)
     flat = torch.utils._pytree.tree_leaves(inputs)
     comparison.run(*flat, enable_io_processing=False)
     return comparison.differences

@@ -15,20 +15,20 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 import zipfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from qtool.errors import FileFormatError
 from qtool.readers.archive import read_archive
+from qtool.runtime.npy import array_bytes, array_from
 from qtool.stamp.strict_json import decode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    import numpy as np
 
     from qtool.readers.archive import Archive
 
@@ -103,8 +103,8 @@ def to_bytes(checkpoint: Checkpoint) -> bytes:
         CONFIG: checkpoint.config_json.encode(),
         MODEL: checkpoint.model,
         **({} if checkpoint.best is None else {BEST: checkpoint.best}),
-        **{f"{OPTIMIZER}{name}.npy": _npy(array) for name, array in checkpoint.optimizer.items()},
-        **{f"{RANDOM}{name}.npy": _npy(array) for name, array in checkpoint.random.items()},
+        **{f"{OPTIMIZER}{name}.npy": array_bytes(array) for name, array in checkpoint.optimizer.items()},
+        **{f"{RANDOM}{name}.npy": array_bytes(array) for name, array in checkpoint.random.items()},
     }
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -144,32 +144,9 @@ def from_file(path: Path) -> Checkpoint:
 
 def _arrays(archive: Archive, folder: str) -> dict[str, np.ndarray]:
     return {
-        name.removeprefix(folder).removesuffix(".npy"): _array(
-            archive.read(name, limit=min(archive.num_bytes, MAX_ARRAY_BYTES)), f"{archive.where}: {name}"
+        name.removeprefix(folder).removesuffix(".npy"): array_from(
+            archive.read(name, limit=min(archive.num_bytes, MAX_ARRAY_BYTES)), where=f"{archive.where}: {name}"
         )
         for name in archive.names
         if name.startswith(folder) and name.endswith(".npy")
     }
-
-
-def _array(data: bytes, where: str) -> np.ndarray:
-    """Return the array of an .npy file; its header is compared with its size before anything is allocated."""
-    stream = io.BytesIO(data)
-    try:
-        np.lib.format.read_magic(stream)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-        if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(data) - stream.tell():
-            msg = f"shape {shape} of {dtype} does not fit {len(data)} bytes"
-            raise ValueError(msg)  # noqa: TRY301 - told as the other faults of a header are
-        stream.seek(0)
-        array: np.ndarray = np.load(stream, allow_pickle=False)
-    except ValueError as error:
-        msg = f"{where}: is no array ({error}); the file is damaged, resume from another checkpoint"
-        raise FileFormatError(msg) from error
-    return array
-
-
-def _npy(array: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    return buffer.getvalue()

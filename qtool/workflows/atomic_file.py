@@ -9,9 +9,14 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qtool.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 
 def check_writable(path: Path) -> None:
@@ -63,29 +68,50 @@ def write_atomically(path: Path, data: bytes | memoryview) -> None:
         >>> Path("/tmp/qtool-example").read_bytes()
         b'codes'
     """
+    write_together({path: data})
+
+
+def write_together(files: Mapping[Path, bytes | memoryview]) -> None:
+    """Make several files hold their data: all are complete beside their targets before the first one is renamed.
+
+    Raises:
+        UsageError: one cannot be written; nothing is left beside any.
+    """
+    siblings: dict[Path, Path] = {}
     try:
-        target = _final_target(path)
-        if _is_special(target):
-            _write_through(target, data)
-        else:
-            _write_and_rename(target, data)
+        for path, data in files.items():
+            with _named(path):
+                target = _final_target(path)
+                if _is_special(target):
+                    _write_through(target, data)
+                else:
+                    _write_sibling(target, data, siblings)
+        for target, sibling in siblings.items():
+            with _named(target):
+                sibling.replace(target)
+    finally:  # Ctrl-C too must leave no sibling behind
+        for sibling in siblings.values():
+            sibling.unlink(missing_ok=True)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Turn a failure to write into an error that names the path."""
+    try:
+        yield
     except (OSError, ValueError) as error:
         raise _cannot_write(path, error) from error
 
 
-def _write_and_rename(target: Path, data: bytes | memoryview) -> None:
-    sibling, descriptor = _new_sibling(target)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            if target.exists():
-                os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())  # some filesystems report a full disk only here
-        sibling.replace(target)
-    except BaseException:  # Ctrl-C too must not leave the sibling behind
-        sibling.unlink(missing_ok=True)
-        raise
+def _write_sibling(target: Path, data: bytes | memoryview, siblings: dict[Path, Path]) -> None:
+    """Write `data` to a file beside its target, which is noted in `siblings` from the moment it exists."""
+    siblings[target], descriptor = _new_sibling(target)
+    with os.fdopen(descriptor, "wb") as file:
+        if target.exists():
+            os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())  # some filesystems report a full disk only here
 
 
 def _write_through(target: Path, data: bytes | memoryview) -> None:

@@ -37,11 +37,16 @@ def save(model: nn.Module, destination: str | Path | BinaryIO) -> None:
         check_writable(path)
         write_atomically(path, to_bytes(model))
     else:
-        _check_takes_bytes(destination)
+        check_takes_bytes(destination)
         destination.write(to_bytes(model))
 
 
-def _check_takes_bytes(destination: object) -> None:
+def check_takes_bytes(destination: object) -> None:
+    """Check that a model can be written to an open file.
+
+    Raises:
+        UsageError: it takes text, or is no file.
+    """
     if isinstance(destination, io.TextIOBase) or not hasattr(destination, "write"):
         msg = f"cannot save to a {type(destination).__name__}: give a path, or a file open for writing in mode 'wb'"
         raise UsageError(msg)

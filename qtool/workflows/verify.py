@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from qtool.capture.sizes import example_sizes
+from qtool.runtime.generated_inputs import calibrated_ranges, generated_inputs
 from qtool.runtime.module import RuntimeModel
 from qtool.runtime.verify import step_differences
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from qtool.runtime.converted import ConvertedModel
     from qtool.runtime.prepared import PreparedModel
-    from qtool.stamp.schema import InputStamp
-
-BATCH = 4
-"""Batch of generated inputs."""
-
-OVERSHOOT = 1.1
-"""Generated inputs exceed the calibrated range by this factor, so that both ends of it are met and clamped."""
 
 
 def verify(
@@ -48,26 +37,12 @@ def verify(
         MissingEngineError: this torch does not have the engine.
         MismatchError: the engine would saturate on this CPU.
     """
-    given = generated_inputs(prepared) if inputs is None else inputs
+    given = generated_for(prepared) if inputs is None else inputs
     lowered = converted.body if use_reference else RuntimeModel(converted, engine).body
     return step_differences(prepared, lowered, given)
 
 
-def generated_inputs(prepared: PreparedModel, *, seed: int = 0) -> tuple[Any, ...]:
-    """Return arguments with uniform random tensors that cover, and exceed a little, the calibrated range of each."""
-    generator = torch.Generator().manual_seed(seed)
+def generated_for(prepared: PreparedModel) -> tuple[Any, ...]:
+    """Return arguments that cover, and exceed a little, the calibrated range of each input."""
     program = prepared.program
-    return program.call.arrange(_generated(prepared, stamp, generator) for stamp in program.inputs)
-
-
-def _generated(prepared: PreparedModel, stamp: InputStamp, generator: torch.Generator) -> Tensor:
-    shape = example_sizes(stamp, batch=BATCH)
-    dtype = getattr(torch, stamp.dtype)
-    point = prepared.activations.get(stamp.name)
-    if not dtype.is_floating_point:
-        return torch.zeros(shape, dtype=dtype)  # indices: 0 is the one that is always allowed
-    if point is None:
-        return torch.randn(shape, generator=generator, dtype=dtype)
-    spec, fake = point.fake_quantize.spec, point.fake_quantize
-    low, high = ((code - int(fake.zero_point)) * float(fake.scale) * OVERSHOOT for code in (spec.qmin, spec.qmax))
-    return torch.rand(shape, generator=generator, dtype=dtype) * (high - low) + low
+    return generated_inputs(program.call, program.inputs, calibrated_ranges(prepared.stamp))

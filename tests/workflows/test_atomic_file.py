@@ -6,7 +6,7 @@ import pytest
 
 from qtool.errors import UsageError
 from qtool.workflows import atomic_file
-from qtool.workflows.atomic_file import check_writable, write_atomically
+from qtool.workflows.atomic_file import check_writable, write_atomically, write_together
 
 
 def names_in(folder):
@@ -98,3 +98,15 @@ def test_a_pipe_is_written_and_not_replaced(tmp_path):
     assert os.read(reader, 10) == b"new"
     os.close(reader)
     assert (tmp_path / "pipe").is_fifo()
+
+
+def test_of_several_files_none_is_there_if_one_fails(tmp_path):
+    (tmp_path / "b").mkdir()
+    with pytest.raises(UsageError, match="cannot write"):
+        write_together({tmp_path / "a": b"1", tmp_path / "missing" / "c": b"2"})
+    assert names_in(tmp_path) == ["b"]
+
+
+def test_several_files_appear_together(tmp_path):
+    write_together({tmp_path / "a": b"1", tmp_path / "b": memoryview(b"2")})
+    assert names_in(tmp_path) == ["a", "b"]

@@ -8,7 +8,7 @@ from qtool.types import Verdict
 from qtool.workflows.calibrate import calibrate
 from qtool.workflows.convert import NOT_CALIBRATED, convert
 from qtool.workflows.prepare import prepare
-from qtool.workflows.verify import generated_inputs, verify
+from qtool.workflows.verify import generated_for, verify
 from tests.patterns import Lambda, conv
 
 ENGINES = ["fbgemm", "x86", "onednn", "qnnpack"]
@@ -147,7 +147,7 @@ def test_generated_inputs_reach_both_ends_of_the_calibrated_range():
     x = torch.randn(4, 4, 9, 9)
     prepared = prepared_on(conv(), x)
     calibrate(prepared, [x])
-    (inputs,) = generated_inputs(prepared)
+    (inputs,) = generated_for(prepared)
     assert inputs.shape == (4, 4, 9, 9)
     assert inputs.min() < x.min()
     assert inputs.max() > x.max()

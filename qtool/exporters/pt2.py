@@ -1,0 +1,53 @@
+"""Export to .pt2: plain ATen that `torch.export.load` opens with nothing but torch imported."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from qtool.capture.program import strip_origins
+from qtool.exporters.aten import DECOMPOSITIONS
+from qtool.exporters.formats import ExportedModel
+from qtool.exporters.node_meta import keep_only_stamps, unchanged_meta
+from qtool.runtime.container import pack_entries
+from qtool.types import Stage
+
+if TYPE_CHECKING:
+    from qtool.runtime.converted import ConvertedModel
+
+
+@torch.no_grad()
+def pt2_files(converted: ConvertedModel) -> ExportedModel:
+    """Return the bytes of a .pt2 with the model in plain ATen; the same model gives the same bytes.
+
+    Weights stay int8. The stamp lies in `extra/qtool/stamp.json`, and each node's in `meta["custom"]`.
+    """
+    with unchanged_meta(converted.exported):
+        program = converted.exported.run_decompositions(DECOMPOSITIONS)
+    program = keep_only_stamps(strip_origins(program))
+    stamp = dataclasses.replace(converted.stamp, stage=Stage.EXPORTED)
+    return ExportedModel(pack_entries(program, stamp, {}))
+
+
+@torch.no_grad()
+def pt2_differences(converted: ConvertedModel, files: ExportedModel, inputs: tuple[Any, ...]) -> dict[str, int]:
+    """Return how many values of each output differ from the reference program's in any bit, by output number."""
+    loaded = torch.export.load(io.BytesIO(files.data)).module()
+    found, expected = pytree.tree_leaves(loaded(*inputs)), pytree.tree_leaves(converted(*inputs))
+    return {
+        f"output.{index}": _num_different(one, other)
+        for index, (one, other) in enumerate(zip(found, expected, strict=True))
+        if isinstance(one, Tensor)
+    }
+
+
+def _num_different(one: Tensor, other: Tensor) -> int:
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return max(one.numel(), other.numel(), 1)
+    is_equal = (one == other) | (one.isnan() & other.isnan())
+    return int((~is_equal).sum())
