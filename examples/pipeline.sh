@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# The CNN of fashion_mnist.py to int8 in one pipe, then inspected and evaluated. Files are in out/.
+# The CNN of fashion_mnist.py to int8 in one pipe, then inspected and evaluated. The file it writes is in out/.
 # `qtool` must be on the PATH: `. .venv/bin/activate` after `make setup`. Needs `make data` and fashion_mnist.py before.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-for needed in ../.data/usr/share/datasets/fashion-mnist ../out/fashion.pth; do
+for needed in .data/usr/share/datasets/fashion-mnist out/fashion.pth; do
     if [ ! -e "$needed" ]; then
         echo "$needed is missing: run 'make data' and 'python examples/fashion_mnist.py' first" >&2
         exit 1
     fi
 done
 
-qtool prepare fashion_mnist.yaml -o - | qtool convert - -o ../out/fashion-pipe.pt2
-qtool inspect ../out/fashion-pipe.pt2
-qtool evaluate ../out/fashion-pipe.pt2 --config fashion_mnist.yaml
+qtool prepare examples/fashion_mnist.yaml -o - | qtool convert - -o out/fashion-pipe.pt2
+qtool inspect out/fashion-pipe.pt2
+qtool evaluate out/fashion-pipe.pt2 --config examples/fashion_mnist.yaml
