@@ -26,6 +26,10 @@ class QtoolError(Exception):
     exit_code = EXIT_MODEL
 
 
+class QtoolWarning(UserWarning):
+    """Something was done as asked, and is likely not what was meant."""
+
+
 class UsageError(QtoolError, ValueError):
     """An option, argument or file name is wrong."""
 

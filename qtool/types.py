@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 
 from qtool.errors import RangeError
 
@@ -15,13 +16,17 @@ class Op(StrEnum):
     """The op patterns that can run in int8; everything else is a float island.
 
     A pattern is the op with what is fused into it: `conv2d` stands for conv2d + batch norm + relu too.
-    `LAYOUT` is every op that only moves values (view, flatten, permute, slice, split, pad with zero ...),
-    `ACTIVATION` a relu, relu6 or hardtanh that could not be fused into the op before it; the output of both has
-    its input's scale and zero point.
+    `LAYOUT` is every op that only moves values (view, flatten, permute, slice, split, pad with zero, nearest
+    upsampling ...), `ACTIVATION` a relu, relu6 or hardtanh that could not be fused into the op before it; the output of
+    both has its input's scale and zero point. `INTERPOLATE` is an upsampling that mixes neighbours linearly. The output
+    of `SIGMOID`, `HARDSIGMOID`, `TANH` and `SOFTMAX` has a range that is known before any data.
     """
 
     CONV1D = "conv1d"
     CONV2D = "conv2d"
+    CONV3D = "conv3d"
+    CONV_TRANSPOSE1D = "conv_transpose1d"
+    CONV_TRANSPOSE2D = "conv_transpose2d"
     LINEAR = "linear"
     ADD = "add"
     MUL = "mul"
@@ -29,11 +34,24 @@ class Op(StrEnum):
     MAX_POOL = "max_pool"
     AVG_POOL = "avg_pool"
     MEAN = "mean"
+    INTERPOLATE = "interpolate"
     ACTIVATION = "activation"
     LAYOUT = "layout"
+    SIGMOID = "sigmoid"
+    HARDSIGMOID = "hardsigmoid"
+    TANH = "tanh"
+    SOFTMAX = "softmax"
+    HARDSWISH = "hardswish"
+    LEAKY_RELU = "leaky_relu"
 
 
-MAC_OPS = frozenset({Op.CONV1D, Op.CONV2D, Op.LINEAR})
+CONVOLUTIONS = frozenset({Op.CONV1D, Op.CONV2D, Op.CONV3D, Op.CONV_TRANSPOSE1D, Op.CONV_TRANSPOSE2D})
+"""Convolutions, transposed ones too: they have groups, and so kernels of their own for depthwise ones."""
+
+TRANSPOSED_CONVOLUTIONS = frozenset({Op.CONV_TRANSPOSE1D, Op.CONV_TRANSPOSE2D})
+"""Convolutions whose weight is (in, out / groups, *kernel)."""
+
+MAC_OPS = CONVOLUTIONS | {Op.LINEAR}
 """Ops that multiply and accumulate: they have a weight, and their kernels may saturate."""
 
 
@@ -87,6 +105,19 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FixedParameters:
+    """Scale and zero point that are known before any data.
+
+    Attributes:
+        scale: float distance between two codes, > 0.
+        zero_point: code of 0.0.
+    """
+
+    scale: float
+    zero_point: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Spec:
     """How one tensor is quantized, and which rule says so.
 
@@ -99,11 +130,13 @@ class Spec:
         symmetric: the zero point is fixed (0 for int8).
         reduce_range: the range is smaller than the dtype's because of the target's kernels.
         observer: name of the observer that finds the range.
+        fixed: scale and zero point, where they follow from the op and not from data; None where they are observed.
         why: the reason for the range, in words.
         source: where the rule comes from.
 
     Raises:
-        RangeError: qmin and qmax do not fit the dtype or each other, or say another range than reduce_range.
+        RangeError: qmin and qmax do not fit the dtype or each other, or say another range than reduce_range; or fixed
+            parameters fit neither.
 
     Example:
         >>> Spec(dtype=Dtype.UINT8, qmin=0, qmax=127, reduce_range=True, observer="minmax").num_steps
@@ -118,6 +151,7 @@ class Spec:
     symmetric: bool = False
     reduce_range: bool = False
     observer: str = "minmax"
+    fixed: FixedParameters | None = None
     why: str = ""
     source: str = ""
 
@@ -137,6 +171,18 @@ class Spec:
             raise RangeError(msg)
         if (self.axis is None) != (self.granularity is Granularity.TENSOR):
             msg = f"granularity {self.granularity.value!r} with axis {self.axis}: only 'channel' has an axis"
+            raise RangeError(msg)
+        if self.fixed is not None:
+            self._check_fixed(self.fixed)
+
+    def _check_fixed(self, fixed: FixedParameters) -> None:
+        is_possible = 0 < fixed.scale < inf and self.qmin <= fixed.zero_point <= self.qmax
+        if not is_possible or self.granularity is not Granularity.TENSOR or self.symmetric:
+            msg = (
+                f"fixed scale {fixed.scale} and zero point {fixed.zero_point} do not fit {self.qmin}..{self.qmax} with "
+                f"granularity {self.granularity.value!r}: the scale must be above 0, the zero point one of the codes, "
+                "and there must be one of each, affine"
+            )
             raise RangeError(msg)
 
     @property

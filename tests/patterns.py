@@ -10,20 +10,23 @@ import torch.nn.functional as F
 from torch import nn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """A model and the shape of its input; `islands` counts the nodes that must stay float.
+    """A model and the shape of its input; `islands` counts the nodes that must stay float, for each backend if need be.
 
     Dimension 0 of the input is the batch, unless `has_batch` is False.
     """
 
     build: Callable[[], nn.Module]
     shape: tuple[int, ...]
-    islands: int = 0
+    islands: int | Mapping[str, int] = 0
     has_batch: bool = True
+
+    def islands_on(self, backend):
+        return self.islands if isinstance(self.islands, int) else self.islands.get(backend, 0)
 
 
 class Lambda(nn.Module):
@@ -67,8 +70,45 @@ def bn2d(channels):
     return trained_batch_norm(nn.BatchNorm2d, channels)
 
 
+def bn3d(channels):
+    return trained_batch_norm(nn.BatchNorm3d, channels)
+
+
 def conv(i=4, o=8, k=3, **kwargs):
     return nn.Conv2d(i, o, k, **kwargs)
+
+
+def up1d(i=4, o=6, k=3, **kwargs):
+    return nn.ConvTranspose1d(i, o, k, **kwargs)
+
+
+def up2d(i=4, o=6, k=3, **kwargs):
+    return nn.ConvTranspose2d(i, o, k, **kwargs)
+
+
+def loud(layer):
+    """A layer with large results, so that a function which levels off reaches its ends."""
+    layer.weight.data *= 20
+    return layer
+
+
+def tied(model):
+    """Two layers of one weight, with a bias each."""
+    model[1].weight = model[0].weight
+    return model
+
+
+class Attention(nn.Module):
+    """One head, with a mask of the dtype's minimum above the diagonal."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(8, 8) for _ in range(4))
+        self.register_buffer("mask", torch.full((6, 6), torch.finfo().min).triu(1))
+
+    def forward(self, x):
+        scores = self.q(x) @ self.k(x).transpose(1, 2) / 8**0.5 + self.mask
+        return self.out(scores.softmax(-1) @ self.v(x))
 
 
 def dead_channels(layer):
@@ -81,7 +121,10 @@ def dead_channels(layer):
 IMAGE = (4, 4, 12, 12)
 LARGE = (4, 4, 24, 24)
 SIGNAL = (4, 4, 40)
+VOLUME = (4, 4, 6, 7, 8)
 ROW = (16, 24)
+NO_TRANSPOSED = {"onednn": 1, "x86": 1}
+"""Engines without a kernel for transposed convolutions."""
 
 PATTERNS: dict[str, Pattern] = {
     "conv1d": Pattern(lambda: nn.Conv1d(4, 8, 3, padding=1), SIGNAL),
@@ -101,6 +144,63 @@ PATTERNS: dict[str, Pattern] = {
     "conv2d_depthwise": Pattern(lambda: nn.Sequential(conv(4, 4, groups=4), bn2d(4), nn.ReLU6()), IMAGE),
     "conv2d_subclass": Pattern(lambda: nn.Sequential(PaddedConv(4, 8, 3), nn.ReLU()), IMAGE),
     "conv2d_chain": Pattern(lambda: nn.Sequential(conv(), nn.ReLU(), conv(8, 6), bn2d(6), conv(6, 8, 1)), IMAGE),
+    "conv3d": Pattern(lambda: nn.Conv3d(4, 8, 3), VOLUME),
+    "conv3d_bn_relu": Pattern(
+        lambda: nn.Sequential(nn.Conv3d(4, 6, (1, 3, 2), stride=(1, 2, 1), padding=(0, 1, 1)), bn3d(6), nn.ReLU()),
+        VOLUME,
+    ),
+    "conv3d_grouped": Pattern(lambda: nn.Conv3d(4, 8, 2, groups=2, dilation=(2, 1, 1), bias=False), VOLUME),
+    "conv3d_depthwise": Pattern(
+        lambda: nn.Sequential(nn.Conv3d(4, 8, 1), nn.Conv3d(8, 8, 3, padding=1, groups=8), nn.ReLU6()), VOLUME
+    ),
+    "conv3d_pools": Pattern(
+        lambda: nn.Sequential(
+            nn.Conv3d(4, 8, 2, padding="same"),
+            nn.MaxPool3d(2, 1, dilation=(1, 2, 1)),
+            nn.AvgPool3d(2, 1),
+            nn.Conv3d(8, 6, 1),
+            nn.AdaptiveAvgPool3d(1),
+            nn.Flatten(),
+            nn.Linear(6, 4),
+        ),
+        VOLUME,
+    ),
+    "conv_transpose1d": Pattern(
+        lambda: nn.Sequential(nn.Conv1d(4, 4, 3), up1d(stride=2, padding=1), nn.Conv1d(6, 4, 1)),
+        SIGNAL,
+        islands=NO_TRANSPOSED,
+    ),
+    "conv_transpose1d_bn_relu": Pattern(
+        lambda: nn.Sequential(nn.Conv1d(4, 4, 3), up1d(4, 6, 4, groups=2, dilation=2, bias=False), bn1d(6), nn.ReLU()),
+        SIGNAL,
+        islands=NO_TRANSPOSED,
+    ),
+    "conv_transpose2d": Pattern(
+        lambda: nn.Sequential(conv(4, 4), up2d(k=(2, 3), stride=2, output_padding=(1, 0)), conv(6, 4, 1)),
+        IMAGE,
+        islands=NO_TRANSPOSED,
+    ),
+    "conv_transpose2d_upsampling": Pattern(
+        lambda: nn.Sequential(conv(4, 8), up2d(8, 8, 2, stride=2), conv(8, 4, 1)),
+        IMAGE,
+        islands={**NO_TRANSPOSED, "fbgemm": 1},
+    ),
+    "conv_transpose2d_bn_relu": Pattern(
+        lambda: nn.Sequential(conv(4, 6), up2d(6, 8, bias=False), bn2d(8), nn.ReLU()), IMAGE, islands=NO_TRANSPOSED
+    ),
+    "conv_transpose2d_grouped_bn_relu6": Pattern(
+        lambda: nn.Sequential(conv(4, 6), up2d(6, 4, 3, stride=2, groups=2), bn2d(4), nn.ReLU6()),
+        IMAGE,
+        islands=NO_TRANSPOSED,
+    ),
+    "conv_transpose2d_depthwise": Pattern(
+        lambda: nn.Sequential(conv(4, 8), up2d(8, 8, 3, padding=1, groups=8), conv(8, 4, 1)),
+        IMAGE,
+        islands=NO_TRANSPOSED,
+    ),
+    "conv_transpose3d": Pattern(
+        lambda: nn.Sequential(nn.Conv3d(4, 4, 1), nn.ConvTranspose3d(4, 4, 2), nn.Conv3d(4, 4, 1)), VOLUME, islands=1
+    ),
     "linear": Pattern(lambda: nn.Linear(24, 10), ROW),
     "linear_no_bias": Pattern(lambda: nn.Linear(24, 10, bias=False), ROW),
     "linear_bn_relu": Pattern(lambda: nn.Sequential(nn.Linear(24, 10), bn1d(10), nn.ReLU()), ROW),
@@ -151,6 +251,62 @@ PATTERNS: dict[str, Pattern] = {
     "padding_same_1d": Pattern(lambda: nn.Conv1d(4, 4, 4, padding="same"), SIGNAL),
     "pixel_shuffle": Pattern(lambda: nn.Sequential(conv(), nn.PixelShuffle(2), conv(2, 4)), IMAGE),
     "upsample_nearest": Pattern(lambda: nn.Sequential(conv(), nn.Upsample(scale_factor=2), conv(8, 4)), IMAGE),
+    "upsample_1d": Pattern(
+        lambda: nn.Sequential(
+            nn.Conv1d(4, 8, 3),
+            nn.Upsample(scale_factor=2),
+            nn.Conv1d(8, 4, 3),
+            nn.Upsample(scale_factor=2, mode="linear"),
+            nn.Conv1d(4, 4, 1),
+        ),
+        SIGNAL,
+    ),
+    "upsample_3d": Pattern(
+        lambda: nn.Sequential(
+            nn.Conv3d(4, 4, 1),
+            nn.Upsample(scale_factor=2),
+            nn.Conv3d(4, 4, 2),
+            nn.Upsample(scale_factor=2, mode="trilinear"),
+            nn.Conv3d(4, 4, 1),
+        ),
+        VOLUME,
+    ),
+    "upsample_bilinear": Pattern(
+        lambda: nn.Sequential(
+            conv(),
+            nn.Upsample(scale_factor=2, mode="bilinear"),
+            conv(8, 4),
+            nn.Upsample(size=(7, 15), mode="bilinear", align_corners=True),
+            conv(4, 4),
+        ),
+        IMAGE,
+    ),
+    "upsample_nearest_exact": Pattern(
+        lambda: nn.Sequential(conv(), nn.Upsample(size=(13, 7), mode="nearest-exact"), conv(8, 4)), IMAGE
+    ),
+    "sigmoid": Pattern(lambda: nn.Sequential(loud(conv()), nn.Sigmoid(), conv(8, 4, 1)), IMAGE),
+    "hardsigmoid": Pattern(lambda: nn.Sequential(loud(conv()), nn.Hardsigmoid(), conv(8, 4, 1, bias=False)), IMAGE),
+    "tanh": Pattern(lambda: nn.Sequential(loud(conv()), nn.Tanh(), conv(8, 4)), IMAGE),
+    "softmax": Pattern(lambda: nn.Sequential(loud(nn.Linear(24, 8)), nn.Softmax(-1), nn.Linear(8, 4)), ROW),
+    "sigmoid_moved": Pattern(
+        lambda: nn.Sequential(loud(conv(4, 2)), nn.Sigmoid(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(50, 4)), IMAGE
+    ),
+    "sigmoid_in_a_cat": Pattern(
+        lambda: Lambda(lambda m, x: torch.cat([m.a(x).sigmoid(), m.b(x)], 1), a=loud(conv()), b=conv()), IMAGE
+    ),
+    "squeeze_and_excite": Pattern(
+        lambda: Lambda(
+            lambda m, x: (t := m.a(x)) * F.hardsigmoid(m.c(F.relu(m.b(F.adaptive_avg_pool2d(t, 1))))),
+            a=conv(),
+            b=loud(conv(8, 4, 1)),
+            c=loud(conv(4, 8, 1)),
+        ),
+        IMAGE,
+    ),
+    "hardswish": Pattern(lambda: nn.Sequential(loud(conv()), nn.Hardswish(), conv(8, 4)), IMAGE),
+    "leaky_relu": Pattern(lambda: nn.Sequential(conv(), nn.LeakyReLU(0.1), conv(8, 4)), IMAGE),
+    "prelu": Pattern(lambda: nn.Sequential(conv(), nn.PReLU(8), conv(8, 4)), IMAGE, islands=1),
+    "attention": Pattern(Attention, (4, 6, 8), islands=5),
     "stack": Pattern(lambda: Lambda(lambda m, x: torch.stack([m.a(x), m.b(x)], 1), a=conv(), b=conv()), IMAGE),
     "without_batch": Pattern(
         lambda: nn.Sequential(conv(), nn.ReLU(), nn.MaxPool2d(2), conv(8, 4)), (4, 40, 40), has_batch=False
@@ -162,6 +318,10 @@ PATTERNS: dict[str, Pattern] = {
     "dead_channels": Pattern(lambda: nn.Sequential(dead_channels(conv()), conv(8, 4)), IMAGE),
     "relu_alone": Pattern(lambda: Lambda(lambda m, x: F.relu(t := m.a(x)) + t, a=conv()), IMAGE),
     "called_twice": Pattern(lambda: Lambda(lambda m, x: m.a(m.a(x) * 50), a=conv(4, 4, padding=1)), IMAGE, islands=1),
+    "one_relu_after_two": Pattern(
+        lambda: Lambda(lambda m, x: (m.r(m.a(x)), m.r(m.b(x))), a=conv(), b=loud(conv()), r=nn.ReLU()), IMAGE
+    ),
+    "tied_linears": Pattern(lambda: tied(nn.Sequential(nn.Linear(24, 24), nn.Linear(24, 24))), ROW),
     "tuple_output": Pattern(lambda: Lambda(lambda m, x: (m.a(x), {"b": m.b(x)}), a=conv(), b=conv()), IMAGE),
     "float_island": Pattern(lambda: nn.Sequential(conv(), nn.SiLU(), conv(8, 4)), IMAGE, islands=1),
 }

@@ -1,7 +1,7 @@
 import pytest
 
 from qtool.errors import RangeError
-from qtool.types import Dtype, Granularity, Spec
+from qtool.types import Dtype, FixedParameters, Granularity, Spec
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,21 @@ def test_only_one_scale_per_channel_has_an_axis(granularity, axis):
 
 def test_steps_are_counted_between_the_ends():
     assert Spec(dtype=Dtype.UINT8, qmin=0, qmax=127).num_steps == 127
+
+
+@pytest.mark.parametrize(
+    ("scale", "zero_point", "more"),
+    [
+        (0.0, 0, {}),
+        (-1.0, 0, {}),
+        (float("inf"), 0, {}),
+        (float("nan"), 0, {}),
+        (0.5, 128, {}),
+        (0.5, 0, {"symmetric": True}),
+        (0.5, 0, {"granularity": Granularity.CHANNEL, "axis": 0}),
+    ],
+)
+def test_case_31_fixed_parameters_must_fit_the_codes(scale, zero_point, more):
+    fixed = FixedParameters(scale=scale, zero_point=zero_point)
+    with pytest.raises(RangeError, match=f"fixed scale {scale} and zero point {zero_point} do not fit 0..127"):
+        Spec(dtype=Dtype.UINT8, qmin=0, qmax=127, fixed=fixed, **more)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from qtool.backends.ranges import Consumer, activation_spec, weight_spec
 from qtool.backends.record import Support
-from qtool.types import Op
+from qtool.types import CONVOLUTIONS, TRANSPOSED_CONVOLUTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from qtool.backends.record import Backend
-    from qtool.types import Isa, Spec
+    from qtool.types import Isa, Op, Spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +45,14 @@ def _rows(backend: Backend, isa: Isa, op: Op) -> Iterator[DefaultRow]:
         reader = Consumer(node=name, op=op, depthwise=depthwise, channel_multiplier=1 if depthwise else None)
         yield DefaultRow(op=name, role="input", spec=activation_spec(backend, isa, [reader], observer="auto"))
         if rule.granularities:
-            weight = weight_spec(backend, op, granularity=None, axis=0, observer="auto")
+            weight = weight_spec(
+                backend, op, granularity=None, axis=1 if op in TRANSPOSED_CONVOLUTIONS else 0, observer="auto"
+            )
             yield DefaultRow(op=name, role="weight", spec=weight)
 
 
 def _kernels(op: Op) -> tuple[tuple[str, bool], ...]:
     """Return the kernels an op has, each with whether it is the depthwise one."""
-    if op in (Op.CONV1D, Op.CONV2D):
+    if op in CONVOLUTIONS:
         return ((op.value, False), (f"depthwise {op.value}", True))
     return ((op.value, False),)

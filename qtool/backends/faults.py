@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qtool.backends.record import GroupedFault
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from qtool.backends.record import Backend
+    from qtool.backends.record import Backend, TransposedFault
     from qtool.types import Op
 
 
@@ -20,7 +22,7 @@ def conv_fault(backend: Backend, op: Op, weight_shape: Sequence[int], groups: in
     Args:
         backend: what would run it.
         op: the op pattern.
-        weight_shape: (out, in / groups, *kernel).
+        weight_shape: (out, in / groups, *kernel); of a transposed convolution (in, out / groups, *kernel).
         groups: number of groups.
 
     Raises:
@@ -31,12 +33,25 @@ def conv_fault(backend: Backend, op: Op, weight_shape: Sequence[int], groups: in
         "fbgemm's kernel for few channels per group writes behind its buffers and crashes the process"
         >>> conv_fault(backend("fbgemm"), Op.CONV2D, (32, 4, 3, 3), groups=8)
         ''
+        >>> conv_fault(backend("fbgemm"), Op.CONV_TRANSPOSE2D, (16, 8, 2, 2), groups=1)
+        "fbgemm's kernel for transposed convolutions with a window of height 2 gives other numbers"
     """
-    num_channels, per_group, *kernel = weight_shape
-    has_as_many_outputs = num_channels == per_group * groups
     for fault in backend.rule(op).faults:
-        is_left_over = num_channels > fault.multiple_of and num_channels % fault.multiple_of != 0
-        is_its_shape = tuple(kernel) == fault.kernel and per_group in fault.channels_per_group and has_as_many_outputs
-        if groups > 1 and is_its_shape and is_left_over:
+        has_it = _leaves_channels_over if isinstance(fault, GroupedFault) else _takes_the_direct_kernel
+        if has_it(fault, weight_shape, groups):  # type: ignore[arg-type]
             return fault.what
     return ""
+
+
+def _leaves_channels_over(fault: GroupedFault, weight_shape: Sequence[int], groups: int) -> bool:
+    num_channels, per_group, *kernel = weight_shape
+    has_as_many_outputs = num_channels == per_group * groups
+    is_left_over = num_channels > fault.multiple_of and num_channels % fault.multiple_of != 0
+    is_its_shape = tuple(kernel) == fault.kernel and per_group in fault.channels_per_group and has_as_many_outputs
+    return groups > 1 and is_its_shape and is_left_over
+
+
+def _takes_the_direct_kernel(fault: TransposedFault, weight_shape: Sequence[int], groups: int) -> bool:
+    num_inputs, num_outputs, height, *_ = weight_shape
+    fits = num_inputs % fault.multiple_of == 0 and num_outputs % fault.multiple_of == 0
+    return groups == 1 and height == fault.kernel_height and fits

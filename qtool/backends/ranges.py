@@ -35,6 +35,7 @@ CPU_WORDS = {
     Isa.NO_VNNI: "a CPU without VNNI",
 }
 _ASKED_FOR = "config: reduce_range"
+_NO_AXIS = "its output channels lie on no axis of the weight, which is (in, out / groups, ...)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,19 +148,23 @@ def activation_spec(backend: Backend, isa: Isa, consumers: Sequence[Consumer], *
     )
 
 
-def weight_spec(backend: Backend, op: Op, *, granularity: Granularity | None, axis: int, observer: str) -> Spec:
+def weight_spec(
+    backend: Backend, op: Op, *, granularity: Granularity | None, axis: int | None, observer: str, node: str = ""
+) -> Spec:
     """Return how a weight is quantized.
 
     Args:
         backend: what runs the model.
         op: the op the weight belongs to.
         granularity: what the config asks for; None takes the best the backend can do.
-        axis: axis of the output channels, used with one scale per channel.
+        axis: axis of the output channels, used with one scale per channel; None where they lie on no single axis, as
+            those of a transposed convolution with groups: then there is one scale.
         observer: name of the observer, passed through.
+        node: name of the node, for messages; empty for the op in general.
 
     Raises:
         RangeError: the op is unknown, or has no int8 weight on this backend.
-        UsageError: the backend cannot do the granularity asked for.
+        UsageError: the backend cannot do the granularity asked for, or the weight has no axis for it.
 
     Example:
         >>> spec = weight_spec(backend("qnnpack"), Op.LINEAR, granularity=None, axis=0, observer="minmax")
@@ -171,13 +176,17 @@ def weight_spec(backend: Backend, op: Op, *, granularity: Granularity | None, ax
         with_weight = ", ".join(rule.op.value for rule in backend.rules if rule.granularities)
         msg = f"{op.value!r} has no int8 weight on {backend.name}; ops that have one: {with_weight}"
         raise RangeError(msg)
-    chosen = rule.granularities[0] if granularity is None else granularity
-    if chosen not in rule.granularities:
-        allowed = " or ".join(repr(possible.value) for possible in rule.granularities)
-        msg = f"granularity {chosen.value!r} is not possible for {op.value} on {backend.name}: use {allowed}"
+    possible = rule.granularities if axis is not None else (Granularity.TENSOR,)
+    chosen = possible[0] if granularity is None else granularity
+    if chosen not in possible:
+        allowed = " or ".join(repr(each.value) for each in possible)
+        where = f"{node!r}: " if node else ""
+        cause = f"on {backend.name}" if axis is not None else f"with groups ({_NO_AXIS})"
+        msg = f"{where}granularity {chosen.value!r} is not possible for {op.value} {cause}: use {allowed}"
         raise UsageError(msg)
     qmin, qmax = int_range(backend.weight_dtype, backend.weight_range)
-    asked = "the best the backend can do" if granularity is None else "asked for"
+    best = "is the best the backend can do" if axis is not None else f"since {_NO_AXIS}"
+    asked = best if granularity is None else "is asked for"
     return Spec(
         dtype=backend.weight_dtype,
         qmin=qmin,
@@ -186,7 +195,7 @@ def weight_spec(backend: Backend, op: Op, *, granularity: Granularity | None, ax
         axis=axis if chosen is Granularity.CHANNEL else None,
         symmetric=True,
         observer=observer,
-        why=f"{backend.weight_range.value}, so that codes can be negated; one scale a {chosen.value} is {asked}",
+        why=f"{backend.weight_range.value}, so that codes can be negated; one scale a {chosen.value} {asked}",
         source=rule.source,
     )
 

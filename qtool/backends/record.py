@@ -49,8 +49,8 @@ class RangeName(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvFault:
-    """Convolutions that a backend's kernel must never be given, because it damages the process.
+class GroupedFault:
+    """Grouped convolutions that a backend's kernel must never be given, because it damages the process.
 
     Attributes:
         kernel: the window.
@@ -61,6 +61,21 @@ class ConvFault:
 
     kernel: tuple[int, ...]
     channels_per_group: tuple[int, ...]
+    multiple_of: int
+    what: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransposedFault:
+    """Transposed convolutions without groups that a backend's kernel must never be given, because it is wrong.
+
+    Attributes:
+        kernel_height: first size of the window.
+        multiple_of: it befalls layers whose input and output channels are both multiples of it.
+        what: what happens, in words.
+    """
+
+    kernel_height: int
     multiple_of: int
     what: str
 
@@ -96,7 +111,7 @@ class OpRule:
     depthwise_saturates: Saturates = Saturates.NEVER
     fused_activations: tuple[str, ...] = ()
     shares_input_parameters: bool = False
-    faults: tuple[ConvFault, ...] = ()
+    faults: tuple[GroupedFault | TransposedFault, ...] = ()
     note: str = ""
     source: str
     measured: str = ""

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
-WEIGHTED = frozenset({aten.conv1d.default, aten.conv2d.default, aten.linear.default})
+WEIGHTED = frozenset(
+    {
+        aten.conv1d.default,
+        aten.conv2d.default,
+        aten.conv3d.default,
+        aten.conv_transpose1d.default,
+        aten.conv_transpose2d.input,
+        aten.linear.default,
+    }
+)
 """Ops whose second and third argument are a weight and a bias."""
 
 

@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
-SPATIAL_RANK: dict[Any, int] = {aten.conv1d.padding: 1, aten.conv2d.padding: 2}
-_WITH_NUMBERS: dict[Any, Any] = {aten.conv1d.padding: aten.conv1d.default, aten.conv2d.padding: aten.conv2d.default}
+SPATIAL_RANK: dict[Any, int] = {aten.conv1d.padding: 1, aten.conv2d.padding: 2, aten.conv3d.padding: 3}
+_WITH_NUMBERS: dict[Any, Any] = {
+    aten.conv1d.padding: aten.conv1d.default,
+    aten.conv2d.padding: aten.conv2d.default,
+    aten.conv3d.padding: aten.conv3d.default,
+}
 
 
 def make_padding_explicit(module: GraphModule) -> None:
-    """Edit the module's graph so that every convolution of one or two dimensions has its padding in numbers."""
+    """Edit the module's graph so that every convolution has its padding in numbers."""
     for node in list(module.graph.nodes):
         if node.target in SPATIAL_RANK:
             _make_explicit(node)

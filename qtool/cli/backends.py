@@ -17,7 +17,7 @@ from qtool.cli.options import json_option, traceback_option
 from qtool.cli.streams import claimed_stdout
 from qtool.cli.summary import json_text
 from qtool.cli.table import text_table
-from qtool.types import MAC_OPS, Isa, Op
+from qtool.types import CONVOLUTIONS, MAC_OPS, Isa, Op
 
 if TYPE_CHECKING:
     from qtool.backends.defaults import DefaultRow
@@ -80,7 +80,7 @@ def _overview(host: HostFacts) -> str:
     rows = []
     for backend in BACKENDS:
         isa = host.isa_of(backend.name)
-        saturates = ", ".join(_saturating(backend, isa)) or "nowhere"
+        saturates = _saturating_word(backend, isa)
         here = _here_word(backend, host)
         rows.append((backend.name, backend.runtime, here, _isa_word(isa), saturates, backend.title))
     return text_table(header, rows)
@@ -120,17 +120,28 @@ def _range_word(row: DefaultRow) -> str:
     return "float" if row.spec is None else f"{row.spec.dtype.value} {row.spec.qmin}..{row.spec.qmax}"
 
 
-def _saturating(backend: Backend, isa: Isa) -> list[str]:
-    """Name the kernels whose int16 sums clip full-range codes on that CPU."""
-    kernels = [
+def _saturating_word(backend: Backend, isa: Isa) -> str:
+    found = _saturating(backend, isa)
+    if len(found) == len(_multiplying(backend)):
+        return "all that multiply"
+    return ", ".join(found) or "nowhere"
+
+
+def _multiplying(backend: Backend) -> list[tuple[str, Op, bool]]:
+    """List the kernels with a weight: name, op, and whether it is the depthwise one."""
+    return [
         (f"depthwise {op.value}" if depthwise else op.value, op, depthwise)
         for op in Op
         if op in MAC_OPS and backend.rule(op).support is not Support.UNSUPPORTED
-        for depthwise in ((False, True) if op is not Op.LINEAR else (False,))
+        for depthwise in ((False, True) if op in CONVOLUTIONS else (False,))
     ]
+
+
+def _saturating(backend: Backend, isa: Isa) -> list[str]:
+    """Name the kernels whose int16 sums clip full-range codes on that CPU."""
     return [
         name
-        for name, op, depthwise in kernels
+        for name, op, depthwise in _multiplying(backend)
         if would_saturate(backend, isa, op, depthwise=depthwise, channel_multiplier=1 if depthwise else None)
     ]
 

@@ -53,11 +53,11 @@ def _explain(error: BaseException, arguments: Sequence[str]) -> int:
         case ConfigError():
             status, text = error.exit_code, str(error)  # lines begin with file:line:column, which editors open
         case QtoolError():
-            status, text = error.exit_code, f"{who}: {error}"
+            status, text = error.exit_code, "\n".join([f"{who}: {error}", *_notes(error)])
         case KeyboardInterrupt() | click.Abort():
-            status, text = EXIT_INTERRUPTED, f"{who}: interrupted; nothing was written"
+            status, text = EXIT_INTERRUPTED, f"{who}: interrupted; {_left_behind(error)}"
         case Terminated():
-            status, text = 128 + error.signum, f"{who}: ended by {error}; nothing was written"
+            status, text = 128 + error.signum, f"{who}: ended by {error}; {_left_behind(error)}"
         case SystemExit():
             culprit = "code that the command ran (the model's, the data's or an import's)"
             status, text = EXIT_MODEL, f"{who}: {culprit} called sys.exit({error.code!r}); nothing was written"
@@ -67,6 +67,15 @@ def _explain(error: BaseException, arguments: Sequence[str]) -> int:
             status, text = EXIT_INTERNAL, _internal_error(error, arguments)
     say(text)
     return status
+
+
+def _left_behind(error: BaseException) -> str:
+    return "; ".join(_notes(error)) or "nothing was written"
+
+
+def _notes(error: BaseException) -> list[str]:
+    """Return what the command has added to an error on its way: what is left to go on from."""
+    return list(getattr(error, "__notes__", ()))
 
 
 def _internal_error(error: BaseException, arguments: Sequence[str]) -> str:

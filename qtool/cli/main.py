@@ -12,6 +12,7 @@ import click
 from qtool._version import __version__
 from qtool.cli.failure import report_failure
 from qtool.cli.groups import NearestGroup
+from qtool.cli.messages import warnings_said
 from qtool.cli.options import Settings, traceback_option
 from qtool.cli.signals import raised_signals
 from qtool.cli.streams import open_missing_descriptors, retire_stdout
@@ -23,6 +24,7 @@ COMMANDS = {
     "init": "Write a commented config to start from.",
     "config": "Check a config, or show what it comes to; the schema for editors.",
     "prepare": "Plan a model for a backend, insert fake-quantize modules, calibrate.",
+    "train": "Train a prepared model on its grids, with checkpoints to resume from.",
     "convert": "Turn a prepared model into its int8 program.",
     "evaluate": "Measure a quantized model against its float model.",
     "inspect": "Show what a file was made for, and what does not fit its target.",
@@ -74,7 +76,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     settings = Settings()
     try:
-        with raised_signals(), cli.make_context("qtool", list(arguments), obj=settings) as context:
+        with raised_signals(), warnings_said(), cli.make_context("qtool", list(arguments), obj=settings) as context:
             return int(cli.invoke(context) or 0)
     except BaseException as error:
         return report_failure(error, arguments, show_traceback=settings.show_traceback)

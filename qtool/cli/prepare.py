@@ -49,13 +49,13 @@ def command(config: str, output: str | None, dry_run: bool, as_json: bool, seed:
         raise UsageError(msg)
     check_one_result(output, as_json=as_json)
     settled = read_config(config, settings)
-    check_output(output, sources=_sources(config, settled))
+    check_output(output, sources=sources_of(config, settled))
     with claimed_stdout() as stdout:
         _prepare(settled, output, stdout, as_json=as_json, seed=seed)
     return 0
 
 
-def _sources(config: str, settings: Config) -> list[Path]:
+def sources_of(config: str, settings: Config) -> list[Path]:
     """Return the files that the command reads and somebody made by hand or training."""
     sources = [*([] if config == STREAM else [Path(config)]), *settings.document.bases]
     if settings.model is not None and settings.model.checkpoint is not None:
@@ -75,9 +75,11 @@ def _prepare(settings: Config, output: str, stdout: Stdout, *, as_json: bool, se
     save(prepared, buffer)
     write_output(output, buffer.getbuffer(), stdout)
     facts = {"output": output, "bytes": len(buffer.getbuffer()), **summary(prepared.plan)}
-    if settings.data.calibrate is None:
+    if settings.data.calibrate is None and settings.quantize.mode == "ptq":
         say("note: not calibrated: the config has no data.calibrate, so `convert` will refuse the model")
     say(summary_lines(output, len(buffer.getbuffer()), facts))
+    if settings.quantize.mode == "qat":
+        say("note: training comes next: `qtool train CONFIG --prepared FILE`, or a loop of your own (docs/training.md)")
     if as_json:
         stdout.write_text(json_text(facts))
 

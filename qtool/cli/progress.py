@@ -25,7 +25,7 @@ def progress(verb: str) -> Iterator[Callable[[int, int], None]]:
         ...     on_batch(10, 10)  # on stderr: calibrate: 10 of 10 samples
     """
     if not sys.stderr.isatty():
-        yield _lines(verb)
+        yield batch_lines(verb)
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -35,7 +35,8 @@ def progress(verb: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _lines(verb: str) -> Callable[[int, int], None]:
+def batch_lines(verb: str) -> Callable[[int, int], None]:
+    """Return a function that is told `(samples done, samples in all)`, and says a line now and then and at the end."""
     last = time.monotonic()
 
     def on_batch(done: int, total: int) -> None:

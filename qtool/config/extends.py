@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MAX_EXTENDS = 8
 """Longest chain of files below the first; chosen: people lose track long before."""
-_PATHS = (("model", "checkpoint"), ("data", "calibrate", "folder"), ("data", "evaluate", "folder"))
+_PATHS = (("model", "checkpoint"), *(("data", name, "folder") for name in ("calibrate", "train", "evaluate")))
 """Keys whose relative paths start from the file that says them."""
 
 
@@ -43,7 +43,7 @@ def with_bases(document: Document, folder: Path, path: Path | None = None) -> Do
 
 
 def merged(base: Document, top: Document) -> Document:
-    """Return `top` over `base`: mappings merge, all else replaces; another `kind` of data replaces its mapping.
+    """Return `top` over `base`: mappings merge, all else replaces; another `kind` replaces its mapping.
 
     Example:
         `{backend: x86, isa: vnni}` with `{isa: any}` on top is `{backend: x86, isa: any}`.
@@ -149,8 +149,10 @@ def _merged(base: Tree, top: Tree, path: KeyPath, replaced: set[KeyPath]) -> Tre
 
 
 def _is_other_kind(base: dict[str, Tree], top: dict[str, Tree], path: KeyPath) -> bool:
-    """Tell whether `top` is another kind of data source, which has no use for the keys of the old one."""
-    return path[:1] == ("data",) and len(path) == 2 and top.get("kind", base.get("kind")) != base.get("kind")
+    """Tell whether `top` is another kind of data source or optimizer, which has no use for the keys of the old one."""
+    return (
+        path[:1] in (("data",), ("train",)) and len(path) == 2 and top.get("kind", base.get("kind")) != base.get("kind")
+    )
 
 
 def _prefixes(path: KeyPath) -> Iterable[KeyPath]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from qtool.config.document import EXTENDS, Problem, in_words
 from qtool.config.rules import CONFLICT, NOT_ALLOWED
-from qtool.config.schema import Config, Section
+from qtool.config.schema import Config
+from qtool.config.section import Section
 from qtool.errors import nearest
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _ALLOWED = {
     "dict_type": "a mapping",
     "greater_than": "more than {gt:g}",
     "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt:g}",
     "less_than_equal": "at most {le}",
     NOT_ALLOWED: "{allowed}",
 }

@@ -9,10 +9,11 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo
+from pydantic import BaseModel, Field, PrivateAttr, ValidationInfo
 from pydantic import field_validator as check
 
-from qtool.config.document import Document, key_path
+from qtool.config.augment import AugmentConfig
+from qtool.config.document import Document
 from qtool.config.paths import without_folders
 from qtool.config.rules import (
     NOT_EMPTY,
@@ -28,49 +29,14 @@ from qtool.config.rules import (
     agree,
     require,
 )
+from qtool.config.section import LocatedSection, Section
+from qtool.config.train import TrainConfig
 from qtool.types import Isa, Op, Reduce
 
 ActivationObserver: TypeAlias = Literal["auto", "minmax", "moving_average", "histogram", "percentile", "mse"]
 WeightObserver: TypeAlias = Literal["auto", "minmax", "mse"]
 GranularityChoice: TypeAlias = Literal["auto", "tensor", "channel"]
 InputDtype: TypeAlias = Literal["float32", "float16", "bfloat16", "float64", "int64", "int32", "uint8", "bool"]
-
-
-class Section(BaseModel):
-    """A mapping of the config: frozen, strict, without unknown keys."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
-
-    def model_copy(self, *, update: object = None, deep: bool = False) -> Self:
-        """Return a copy; refuse changes, which pydantic would not validate.
-
-        Raises:
-            TypeError: `update` was given.
-        """
-        if update:
-            msg = "model_copy(update=...) validates nothing; use qtool.config.load.changed"
-            raise TypeError(msg)
-        return super().model_copy(deep=deep)
-
-
-class LocatedSection(Section):
-    """A section that knows where its config came from; that is no part of its meaning."""
-
-    _document: Document = PrivateAttr(default_factory=lambda: Document(name="config", tree={}))
-
-    @property
-    def document(self) -> Document:
-        """What the config was read from."""
-        return self._document
-
-    def locate(self, key: str) -> str:
-        """Return where a key of the whole config stands, for errors that show later.
-
-        Example:
-            >>> load_config(Path("configs/resnet18-fbgemm.yaml")).locate("target.backend")
-            'configs/resnet18-fbgemm.yaml:11:19'
-        """
-        return self._document.locate(key_path(key))
 
 
 class InputConfig(Section):
@@ -251,6 +217,7 @@ class PhotosSource(_Source):
         default=None, description="regular expression searched in the file name; its one group is the class index"
     )
     preprocess: PreprocessConfig = Field(default_factory=PreprocessConfig, description="from picture to tensor")
+    augment: AugmentConfig | None = Field(default=None, description="random changes, in data.train only")
 
 
 class ImageFolderSource(_Source):
@@ -259,6 +226,7 @@ class ImageFolderSource(_Source):
     kind: Literal["imagefolder"] = Field(description="pictures in one folder per class")
     folder: PathText = Field(description="folder of the class folders")
     preprocess: PreprocessConfig = Field(default_factory=PreprocessConfig, description="from picture to tensor")
+    augment: AugmentConfig | None = Field(default=None, description="random changes, in data.train only")
 
 
 class DigitsSource(_Source):
@@ -278,6 +246,7 @@ class FashionMnistSource(_Source):
     )
     split: Literal["train", "test"] = Field(description="which part")
     preprocess: PreprocessConfig = Field(default_factory=PreprocessConfig, description="from picture to tensor")
+    augment: AugmentConfig | None = Field(default=None, description="random changes, in data.train only")
 
 
 class SyntheticSource(_Source):
@@ -309,7 +278,20 @@ class DataConfig(Section):
     """Where samples come from."""
 
     calibrate: Source | None = Field(default=None, description="samples that the ranges are taken from")
+    train: Source | None = Field(default=None, description="samples that the model is trained on, with labels")
     evaluate: Source | None = Field(default=None, description="samples that accuracy is measured on")
+
+    @check("calibrate", "evaluate")
+    @classmethod
+    def _check_augment(cls, source: Source | None) -> Source | None:
+        is_augmented = getattr(source, "augment", None) is not None
+        require(not is_augmented, "augment in data.train only", found="augment")
+        return source
+
+
+def _is_trained(info: ValidationInfo) -> bool:
+    """Tell whether the mode is qat; one that is wrong in itself counts as that."""
+    return getattr(info.data.get("quantize"), "mode", "qat") == "qat"
 
 
 class Config(LocatedSection):
@@ -319,9 +301,31 @@ class Config(LocatedSection):
     model: ModelConfig | None = Field(default=None, description="the float model; left out where Python code brings it")
     target: TargetConfig = Field(description="the machine the model is made for")
     quantize: QuantizeConfig = Field(default_factory=QuantizeConfig, description="what is quantized and how")
-    data: DataConfig = Field(default_factory=DataConfig, description="samples for calibration and evaluation")
+    data: DataConfig = Field(default_factory=DataConfig, description="samples to calibrate, train and evaluate on")
+    train: TrainConfig | None = Field(
+        default=None, description="how the model is trained; only with quantize.mode: qat"
+    )
 
     _base: Path = PrivateAttr(default_factory=Path)
+
+    @check("data")
+    @classmethod
+    def _check_training_data(cls, data: DataConfig, info: ValidationInfo) -> DataConfig:
+        require(data.train is None or _is_trained(info), "train with quantize.mode: qat only", found="train")
+        return data
+
+    @check("train")
+    @classmethod
+    def _check_train(cls, train: TrainConfig | None, info: ValidationInfo) -> TrainConfig | None:
+        require(train is None or _is_trained(info), "nothing with quantize.mode: ptq; qat is trained", found="train")
+        evaluate = getattr(info.data.get("data"), "evaluate", None)
+        is_measured = "data" not in info.data or evaluate is not None
+        require(
+            train is None or train.select == "last" or is_measured,
+            "select: last, or data.evaluate with labels",
+            found="select: best without data.evaluate",
+        )
+        return train
 
     @property
     def base(self) -> Path:

@@ -14,7 +14,6 @@ from qtool.config.schema import (
     ModelConfig,
     PhotosSource,
     QuantizeConfig,
-    Section,
     SyntheticSource,
     TargetConfig,
 )
@@ -25,6 +24,8 @@ from qtool.errors import MissingDependencyError, UsageError, nearest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from qtool.config.section import Section
+
 _INPUT = {"name": "image", "shape": ["batch", 3, 224, 224]}
 _SYNTHETIC = {"kind": "synthetic", "count": 16}
 _PHOTOS = """\
@@ -32,6 +33,12 @@ Ranges from random values say little about your model: take pictures, in place o
   kind: photos
   folder: ../photos
   preprocess: {resize: 256, crop: 224, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}"""
+_TRAINING = """\
+For quantization-aware training say mode: qat above and name data.train, with labels; then this section holds:
+train:
+  epochs: 10
+  optimizer: {kind: sgd, lr: 0.0001}
+  schedule: {kind: cosine}"""
 
 
 def starting_config(model: str) -> str:
@@ -70,6 +77,8 @@ def starting_config(model: str) -> str:
         "",
         "data:",
         *_sources(),
+        "",
+        *(f"# {line}" for line in _TRAINING.splitlines()),
     ]
     return "".join(f"{line}\n" for line in lines)
 

@@ -71,7 +71,7 @@ def open_fashion_mnist(source: FashionMnistSource, base: Path) -> FashionMnist:
     if len(images) != len(labels) or len(images) == 0:
         msg = f"{folder}: {len(images)} {source.split} pictures and {len(labels)} labels do not belong together"
         raise DataError(msg)
-    preprocess = Preprocess(settings=source.preprocess, num_channels=1)
+    preprocess = Preprocess(settings=source.preprocess, augment=source.augment, num_channels=1)
     return FashionMnist(split=source.split, images=images, labels=labels, preprocess=preprocess)
 
 

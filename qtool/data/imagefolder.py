@@ -25,7 +25,7 @@ def open_imagefolder(source: ImageFolderSource, inputs: tuple[InputConfig, ...],
     Raises:
         DataError: there is no such folder, no class in it, or a class without pictures.
     """
-    preprocess = Preprocess(settings=source.preprocess, num_channels=picture_channels(inputs))
+    preprocess = Preprocess(settings=source.preprocess, augment=source.augment, num_channels=picture_channels(inputs))
     folder = resolve_path(source.folder, base)
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "does not exist"

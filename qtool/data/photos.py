@@ -54,7 +54,7 @@ def open_photos(source: PhotosSource, inputs: tuple[InputConfig, ...], base: Pat
     Raises:
         DataError: there is no such folder, nothing matches, or a name does not say its class.
     """
-    preprocess = Preprocess(settings=source.preprocess, num_channels=picture_channels(inputs))
+    preprocess = Preprocess(settings=source.preprocess, augment=source.augment, num_channels=picture_channels(inputs))
     files = _matching_files(resolve_path(source.folder, base), source.glob)
     labels = None
     if source.label is not None:

@@ -1,4 +1,4 @@
-"""From a decoded picture to the model's input: resize, centre crop, scale to 0..1, normalise. torchvision does it."""
+"""From a decoded picture to the model's input: resize, crop, scale to 0..1, normalise. torchvision does it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as tv
 
+from qtool.data.augment import random_crop, random_flip, random_resized_crop
 from qtool.errors import DataError
 
 if TYPE_CHECKING:
     import torch
     from PIL import Image
 
+    from qtool.config.augment import AugmentConfig
     from qtool.config.schema import PreprocessConfig
 
 
@@ -24,6 +26,7 @@ class Preprocess:
     Attributes:
         settings: what is done, from the config.
         num_channels: of the pictures, 1 or 3.
+        augment: random changes, None outside training.
 
     Raises:
         DataError: `mean` and `std` have neither one value nor one for each channel.
@@ -35,6 +38,7 @@ class Preprocess:
 
     settings: PreprocessConfig
     num_channels: int
+    augment: AugmentConfig | None = None
 
     def __post_init__(self) -> None:
         num_values = len(self.settings.mean)
@@ -58,13 +62,23 @@ class Preprocess:
         Raises:
             DataError: it is smaller than the crop.
         """
-        if self.settings.resize is not None:
-            # PIL widens its filter where it shrinks a picture, which torchvision calls antialias and cannot switch off.
-            picture = tv.resize(picture, [self.settings.resize], InterpolationMode(self.settings.interpolation))
-        if self.settings.crop is not None:
-            picture = _centre_crop(picture, self.settings.crop, name)
+        picture = self._cut(picture, name)
+        if self.augment is not None and self.augment.flip:
+            picture = random_flip(picture)
         # normalize broadcasts a single value over the channels.
         return tv.normalize(tv.to_tensor(picture), list(self.settings.mean), list(self.settings.std))
+
+    def _cut(self, picture: Image.Image, name: str) -> Image.Image:
+        """Return the picture in the model's size: resized, and cut from its centre or from a random place."""
+        settings, augment = self.settings, self.augment
+        if augment is not None and augment.random_resized_crop is not None:
+            return random_resized_crop(picture, augment.random_resized_crop, settings.interpolation)
+        if settings.resize is not None:
+            # PIL widens its filter where it shrinks a picture, which torchvision calls antialias and cannot switch off.
+            picture = tv.resize(picture, [settings.resize], InterpolationMode(settings.interpolation))
+        if augment is not None and augment.random_crop is not None:
+            return random_crop(picture, augment.random_crop, name)
+        return picture if settings.crop is None else _centre_crop(picture, settings.crop, name)
 
 
 def _centre_crop(picture: Image.Image, side: int, name: str) -> Image.Image:

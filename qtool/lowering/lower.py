@@ -17,6 +17,7 @@ from torch import nn
 from torch.fx import GraphModule, Node, map_arg
 
 from qtool.backends.faults import conv_fault
+from qtool.backends.record import Support
 from qtool.backends.registry import backend as find_backend
 from qtool.capture.program import tensor_of
 from qtool.capture.view_inverse import SPLITS
@@ -31,7 +32,7 @@ from qtool.passes import qdq_ops
 from qtool.passes.match import conv_geometry
 from qtool.passes.ops import PATTERNS, SHARING, clamp_bounds, classify, pad_mode
 from qtool.passes.to_reference import NODE_STAMP
-from qtool.types import MAC_OPS, Op
+from qtool.types import MAC_OPS, Granularity, Op
 
 if TYPE_CHECKING:
     from torch import fx
@@ -117,11 +118,8 @@ def _lower_mac(module: GraphModule, quantize: Node, node: Node, activation: Node
     if mac is None:
         return None
     codes = node.args[0].args[0]  # type: ignore[union-attr]
-    if engine in PACKED_ENGINES:
-        _check_fault(node, mac, engine)
-        kernel: nn.Module = PackedMac(mac, engine)
-    else:
-        kernel = plain_mac(mac, engine)
+    _check_kernel(node, mac, engine)
+    kernel = PackedMac(mac, engine) if engine in PACKED_ENGINES else plain_mac(mac, engine)
     name = _add(module, kernel)
     with module.graph.inserting_before(quantize):
         if not isinstance(kernel, PackedMac):
@@ -132,15 +130,26 @@ def _lower_mac(module: GraphModule, quantize: Node, node: Node, activation: Node
         return module.graph.call_module(_add(module, ToCodes(kernel.clamp)), (result,))
 
 
-def _check_fault(node: Node, mac: Mac, engine: str) -> None:
-    """Refuse a convolution that the engine's kernel must never be given: a file made for another one may hold it."""
-    if mac.geometry is None:
-        return
-    fault = conv_fault(find_backend(engine), PATTERNS[node.target], mac.codes.shape, mac.geometry.groups)
-    if fault:
+def _check_kernel(node: Node, mac: Mac, engine: str) -> None:
+    """Refuse a layer that the engine's kernel must never be given: a file made for another one may hold it."""
+    why = _no_kernel(PATTERNS[node.target], mac, engine)
+    if why:
         name = node.meta.get("custom", {}).get(NODE_STAMP, {}).get("node", node.name)
-        msg = f"{name!r} cannot run on {engine}: {fault}. Run on another engine, or prepare the model for {engine}"
+        msg = f"{name!r} cannot run on {engine}: {why}. Run on another engine, or prepare the model for {engine}"
         raise MismatchError(msg)
+
+
+def _no_kernel(op: Op, mac: Mac, engine: str) -> str:
+    """Return why the engine has no kernel for a layer, or an empty string."""
+    record = find_backend(engine)
+    rule = record.rule(op)
+    if rule.support is Support.UNSUPPORTED:
+        return f"it has no int8 {op}{f' ({rule.note})' if rule.note else ''}"
+    if mac.scales.dim() and Granularity.CHANNEL not in rule.granularities:
+        return f"its weight has a scale per channel, and the kernel of {op} takes one scale"
+    if mac.geometry is None or engine not in PACKED_ENGINES:
+        return ""
+    return conv_fault(record, op, mac.codes.shape, mac.geometry.groups)
 
 
 def _describe(module: GraphModule, quantize: Node, node: Node, activation: Node | None) -> Mac | None:

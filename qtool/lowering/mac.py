@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,7 +21,7 @@ class Mac:
     Attributes:
         input: grid of the input.
         output: grid of the output.
-        codes: int8 weight (O, I/groups, K) or (O, I/groups, KH, KW), or (O, I).
+        codes: int8 weight (O, I/groups, *kernel), of a transposed convolution (I, O/groups, *kernel), or (O, I).
         scales: float32, (O,) or () for one scale.
         bias: float32 (O,) or None.
         geometry: of a convolution; None for linear.
@@ -39,9 +39,9 @@ class Mac:
     has_relu: bool
 
     @property
-    def is_conv1d(self) -> bool:
-        """A convolution over one dimension; engines get it as one over a height of 1."""
-        return self.geometry is not None and self.codes.dim() == 3
+    def num_dims(self) -> int:
+        """Number of spatial dimensions; 0 of a linear layer."""
+        return self.codes.dim() - 2
 
     @property
     def clamps(self) -> bool:
@@ -52,16 +52,24 @@ class Mac:
         """Return one scale per output channel, also where there is one for all."""
         return self.scales.expand(len(self.codes)).contiguous()
 
-    def conv2d_codes(self) -> Tensor:
-        """Return the codes of a convolution with two spatial dimensions."""
-        return self.codes.unsqueeze(2) if self.is_conv1d else self.codes
+    def image_codes(self) -> Tensor:
+        """Return the codes of a convolution with at least two spatial dimensions: engines get one as a height of 1."""
+        return self.codes.unsqueeze(2) if self.num_dims == 1 else self.codes
 
-    def conv2d_geometry(self) -> tuple[list[int], list[int], list[int], int]:
-        """Return stride, padding, dilation and groups with two spatial dimensions."""
+    def image_geometry(self) -> ConvGeometry:
+        """Return the geometry that goes with `image_codes`."""
         assert self.geometry is not None
         g = self.geometry
-        lead = ([1], [0], [1]) if self.is_conv1d else ([], [], [])
-        return [*lead[0], *g.stride], [*lead[1], *g.padding], [*lead[2], *g.dilation], g.groups
+        if self.num_dims > 1:
+            return g
+        output_padding = None if g.output_padding is None else (0, *g.output_padding)
+        return replace(
+            g,
+            stride=(1, *g.stride),
+            padding=(0, *g.padding),
+            dilation=(1, *g.dilation),
+            output_padding=output_padding,
+        )
 
     def zero_points(self) -> Tensor:
         """Return the weights' zero points: weights are symmetric."""

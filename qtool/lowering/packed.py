@@ -31,10 +31,9 @@ class PackedMac(nn.Module):
         super().__init__()
         self.engine = engine
         self.output = mac.output
-        self.is_linear = mac.geometry is None
-        self.is_1d = mac.is_conv1d
+        self.num_dims = mac.num_dims
         lower, upper = mac.bounds
-        relu_does_it = mac.has_relu and lower == mac.output.zero_point
+        relu_does_it = mac.has_relu and lower == mac.output.zero_point and not _is_transposed(mac)
         self.clamp: tuple[int, int] | None = None
         if upper < 255 or (lower > 0 and not relu_does_it):
             self.clamp = mac.bounds
@@ -45,21 +44,39 @@ class PackedMac(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the output as quint8, not clamped yet; so is the input."""
-        return on_rows(self._run, x) if self.is_linear else on_images(self._run, x, is_1d=self.is_1d)
+        return on_images(self._run, x, num_dims=self.num_dims) if self.num_dims else on_rows(self._run, x)
 
     def _run(self, x: Tensor) -> Tensor:
         return self.run(x, self.packed, self.output.scale, self.output.zero_point)
 
 
+def _is_transposed(mac: Mac) -> bool:
+    """Whether it is a transposed convolution: those have no op with relu."""
+    return mac.geometry is not None and mac.geometry.is_transposed
+
+
 def _operator(mac: Mac, *, uses_relu: bool) -> Any:  # noqa: ANN401 - a torch op
     if mac.geometry is None:
         return quantized.linear_relu.default if uses_relu else quantized.linear.default
+    if mac.geometry.is_transposed:
+        return quantized.conv_transpose2d.default
+    if mac.num_dims == 3:
+        return quantized.conv3d_relu.new if uses_relu else quantized.conv3d.new
     return quantized.conv2d_relu.new if uses_relu else quantized.conv2d.new
 
 
 def _pack(mac: Mac) -> Any:  # noqa: ANN401 - an object of torch's C++ side
-    codes = mac.codes if mac.geometry is None else mac.conv2d_codes()
-    weight = to_qint8(codes, mac.scales) if mac.scales.dim() else to_qint8_per_tensor(codes, float(mac.scales))
     if mac.geometry is None:
-        return quantized.linear_prepack(weight, mac.bias)
-    return quantized.conv2d_prepack(weight, mac.bias, *mac.conv2d_geometry())
+        return quantized.linear_prepack(_weight(mac.codes, mac.scales, axis=0), mac.bias)
+    g = mac.image_geometry()
+    if g.output_padding is not None:
+        weight = _weight(mac.image_codes(), mac.scales, axis=1)
+        return quantized.conv_transpose2d_prepack(
+            weight, mac.bias, g.stride, g.padding, g.output_padding, g.dilation, g.groups
+        )
+    prepack = quantized.conv3d_prepack if mac.num_dims == 3 else quantized.conv2d_prepack
+    return prepack(_weight(mac.image_codes(), mac.scales, axis=0), mac.bias, g.stride, g.padding, g.dilation, g.groups)
+
+
+def _weight(codes: Tensor, scales: Tensor, *, axis: int) -> Tensor:
+    return to_qint8(codes, scales, axis=axis) if scales.dim() else to_qint8_per_tensor(codes, float(scales))

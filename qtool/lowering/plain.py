@@ -19,33 +19,40 @@ onednn = torch.ops.onednn
 
 
 class PlainConv(nn.Module):
-    """A convolution on oneDNN."""
+    """A convolution on oneDNN.
+
+    Attributes:
+        clamp: the smallest and the largest code that may leave, where the kernel does not see to it: over three
+            dimensions it has no clamp.
+    """
 
     def __init__(self, mac: Mac, engine: str) -> None:
         super().__init__()
         self.engine = engine
         self.input, self.output = mac.input, mac.output
-        self.is_1d = mac.is_conv1d
-        self.geometry = mac.conv2d_geometry()
+        self.num_dims = mac.num_dims
+        g = mac.image_geometry()
+        self.geometry = (g.stride, g.padding, g.dilation, g.groups)
         self.bias = mac.bias
         self.scales = mac.scales_per_channel()
         self.zero_points = mac.zero_points()
-        self.post_op, self.bounds = _post_op(mac)
-        stride, padding, dilation, groups = self.geometry
+        self.post_op, self.bounds = ("none", []) if mac.num_dims == 3 else _post_op(mac)
+        self.clamp = mac.bounds if mac.num_dims == 3 and mac.clamps else None
         self.weight = onednn.qconv_prepack(
-            mac.conv2d_codes(), self.scales, mac.input.scale, mac.input.zero_point, stride, padding, dilation, groups
+            mac.image_codes(), self.scales, mac.input.scale, mac.input.zero_point, *self.geometry
         )
 
     def forward(self, codes: Tensor) -> Tensor:
         """Return the output codes."""
-        return on_images(self._run, codes, is_1d=self.is_1d)
+        return on_images(self._run, codes, num_dims=self.num_dims)
 
     def _run(self, codes: Tensor) -> Tensor:
         x, y = self.input, self.output
-        return onednn.qconv_pointwise(
+        result = onednn.qconv_pointwise(
             codes, x.scale, x.zero_point, self.weight, self.scales, self.zero_points, self.bias, *self.geometry,
             y.scale, y.zero_point, y.dtype, self.post_op, self.bounds, "",
         )  # fmt: skip
+        return result if self.clamp is None else result.clamp_(*self.clamp)
 
 
 class PlainLinear(nn.Module):

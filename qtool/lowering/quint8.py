@@ -18,15 +18,16 @@ def to_quint8(codes: Tensor, scale: float, zero_point: int) -> Tensor:
     return torch._make_per_tensor_quantized_tensor(codes, scale, zero_point)
 
 
-def to_qint8(codes: Tensor, scales: Tensor) -> Tensor:
-    """Return int8 weight codes, output channels first, as torch.qint8 with one scale per channel.
+def to_qint8(codes: Tensor, scales: Tensor, *, axis: int = 0) -> Tensor:
+    """Return int8 weight codes as torch.qint8 with one scale per output channel.
 
     Args:
-        codes: int8 (O, ...).
+        codes: int8, with O output channels on `axis`.
         scales: float32 (O,).
+        axis: where the output channels lie.
     """
     zero_points = torch.zeros(len(scales), dtype=torch.int64)
-    return torch._make_per_channel_quantized_tensor(codes, scales.double(), zero_points, 0)
+    return torch._make_per_channel_quantized_tensor(codes, scales.double(), zero_points, axis)
 
 
 def to_qint8_per_tensor(codes: Tensor, scale: float) -> Tensor:

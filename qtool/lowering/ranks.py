@@ -1,4 +1,4 @@
-"""Engines take batches of two spatial dimensions, and linear layers rows; models also call them on less."""
+"""Engines take batches of two or three spatial dimensions, and linear layers rows; models also call them on less."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def on_images(op: Callable[[Tensor], Tensor], x: Tensor, *, is_1d: bool) -> Tensor:
-    """Apply an op on (N, C, H, W) to a tensor that may lack the batch, and has one spatial dimension if `is_1d`.
+def on_images(op: Callable[[Tensor], Tensor], x: Tensor, *, num_dims: int) -> Tensor:
+    """Apply an op on (N, C, H, W) or (N, C, D, H, W) to a tensor that may lack the batch, or the height.
 
     Args:
-        op: takes and returns (N, C, H, W).
-        x: (N, C, H, W) or (C, H, W); with `is_1d` (N, C, L) or (C, L).
-        is_1d: the one spatial dimension becomes the last of two.
+        op: takes and returns (N, C, H, W); with three dimensions (N, C, D, H, W).
+        x: (N, C, *spatial) or (C, *spatial).
+        num_dims: number of spatial dimensions of `x`; a single one becomes the last of two.
 
     Returns:
         What `op` gives, with the dimensions that `x` has.
     """
-    image = x.unsqueeze(-2) if is_1d else x
-    y = op(image) if image.dim() == 4 else op(image.unsqueeze(0)).squeeze(0)
-    return y.squeeze(-2) if is_1d else y
+    image = x.unsqueeze(-2) if num_dims == 1 else x
+    has_batch = x.dim() == num_dims + 2
+    y = op(image) if has_batch else op(image.unsqueeze(0)).squeeze(0)
+    return y.squeeze(-2) if num_dims == 1 else y
 
 
 def on_rows(op: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

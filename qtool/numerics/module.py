@@ -19,7 +19,7 @@ class FakeQuantize(FixedDtypeModule):
 
     The buffers `scale` (float32) and `zero_point` (int32) are what every later stage reads, bit for bit. They are
     `()` for one scale per tensor and `(num_channels,)` for one per channel, and keep their dtype when the model is
-    cast. Before the first `set_qparams` the scale is 1.
+    cast. Before the first `set_qparams` the scale is 1, or the spec's fixed one; fixed parameters never change.
 
     Args:
         spec: how the tensor is quantized.
@@ -48,7 +48,10 @@ class FakeQuantize(FixedDtypeModule):
         self.enabled = True
         shape = () if num_channels is None else (num_channels,)
         zero_point = symmetric_zero_point(spec.qmin, spec.qmax) if spec.symmetric else max(spec.qmin, 0)
-        self.register_buffer("scale", torch.ones(shape, dtype=torch.float32))
+        scale = 1.0
+        if spec.fixed is not None:
+            scale, zero_point = spec.fixed.scale, spec.fixed.zero_point
+        self.register_buffer("scale", torch.full(shape, scale, dtype=torch.float32))
         self.register_buffer("zero_point", torch.full(shape, zero_point, dtype=torch.int32))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -67,7 +70,8 @@ class FakeQuantize(FixedDtypeModule):
         Raises:
             DtypeError: scale is not floating, or zero_point is neither integer nor floating.
             RangeError: wrong number of channels; a scale that is not finite or outside SCALE_FLOOR..SCALE_CEILING;
-                a zero point outside qmin..qmax, or off the fixed one of a symmetric spec.
+                a zero point outside qmin..qmax, or off the fixed one of a symmetric spec; others than the spec's
+                fixed parameters.
         """
         scale, zero_point = self._checked(qparams.scale, qparams.zero_point)
         self.scale.copy_(scale)
@@ -109,6 +113,8 @@ class FakeQuantize(FixedDtypeModule):
             raise RangeError(msg)
         if zero_point.is_floating_point():
             zero_point = zero_point.round()  # NaN and infinity are caught by the range check
+        if self.spec.fixed is not None:
+            self._check_fixed(scale, zero_point, where)
         _check_all(
             (scale >= SCALE_FLOOR) & (scale <= SCALE_CEILING),
             scale,
@@ -120,6 +126,16 @@ class FakeQuantize(FixedDtypeModule):
             low = high = symmetric_zero_point(low, high)
         _check_all((zero_point >= low) & (zero_point <= high), zero_point, f"{where}zero_point", f"{low}..{high}")
         return QParams(scale.to(torch.float32), zero_point.to(torch.int32))
+
+    def _check_fixed(self, scale: Tensor, zero_point: Tensor, where: str) -> None:
+        fixed = self.spec.fixed
+        assert fixed is not None
+        if float(scale) != fixed.scale or int(zero_point) != fixed.zero_point:
+            msg = (
+                f"{where}scale {float(scale)} and zero_point {int(zero_point)}: they are fixed at {fixed.scale} and "
+                f"{fixed.zero_point}, for they follow from the op"
+            )
+            raise RangeError(msg)
 
 
 def _check_spec(spec: Spec, num_channels: int | None) -> None:

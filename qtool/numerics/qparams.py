@@ -119,7 +119,7 @@ def qparams_for(lo: Tensor | float, hi: Tensor | float, spec: Spec) -> QParams:
     Args:
         lo: lower end, finite, any float dtype, `()` or `(C,)`.
         hi: upper end, finite, at least `lo`, same shape.
-        spec: its qmin, qmax and symmetric are used.
+        spec: its qmin, qmax and symmetric are used; where it has fixed parameters, they are the result.
 
     Raises:
         RangeError: an end is NaN or infinite, or lo > hi.
@@ -128,6 +128,9 @@ def qparams_for(lo: Tensor | float, hi: Tensor | float, spec: Spec) -> QParams:
         >>> qparams_for(-2.54, 1.0, Spec(dtype=Dtype.INT8, qmin=-127, qmax=127, symmetric=True))
         QParams(scale=tensor(0.0200), zero_point=tensor(0, dtype=torch.int32))
     """
+    if spec.fixed is not None:
+        zero_point = torch.tensor(spec.fixed.zero_point, dtype=torch.int32)
+        return QParams(torch.tensor(spec.fixed.scale, dtype=torch.float32), zero_point)
     if not spec.symmetric:
         return affine_qparams(lo, hi, spec.qmin, spec.qmax)
     lo, hi = _as_float64(lo), _as_float64(hi)

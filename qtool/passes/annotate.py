@@ -5,6 +5,7 @@ graph -> matches -> verdicts -> quantized edges, in groups that share a scale ->
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qtool.backends import ranges
@@ -15,6 +16,7 @@ from qtool.observers.registry import DEFAULT_WEIGHT_OBSERVER
 from qtool.passes.edges import input_edges, output_edge, quantized_edges
 from qtool.passes.match import match_patterns
 from qtool.passes.naming import node_names
+from qtool.passes.tied_weights import tied_notes
 from qtool.passes.verdicts import Request, decide
 from qtool.plan import NodePlan, Plan
 from qtool.types import MAC_OPS, Granularity, Isa
@@ -59,6 +61,8 @@ def annotate(
     _check_patterns(matches, names, request)
     decisions = decide(matches, names, request)
     int8 = tuple(match for match in matches if decisions[match].is_int8)
+    for match, note in tied_notes(matches, int8, names).items():
+        decisions[match] = replace(decisions[match], reason=f"{decisions[match].reason}; {note}")
     edges = quantized_edges(int8, names, request)
     nodes = tuple(_node_plan(match, decisions[match], names[match.node], edges, request) for match in matches)
     return Plan(backend=request.backend.name, isa=isa, nodes=nodes, edges=tuple(edges.values()))
@@ -100,4 +104,7 @@ def _weight_spec(match: Match, name: str, request: Request) -> Spec:
     granularity = None if asked == "auto" else Granularity(asked)
     chosen = request.quantize.weights.observer
     observer = DEFAULT_WEIGHT_OBSERVER if chosen == "auto" else chosen
-    return ranges.weight_spec(request.backend, match.op, granularity=granularity, axis=0, observer=observer)
+    axis = match.layout.channel_axis
+    return ranges.weight_spec(
+        request.backend, match.op, granularity=granularity, axis=axis, observer=observer, node=name
+    )

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from qtool.backends import ranges
+from qtool.backends.fixed_range import fixed_parameters
 from qtool.capture.view_inverse import SPLITS
 from qtool.errors import UsageError
 from qtool.observers.registry import DEFAULT_ACTIVATION_OBSERVERS
 from qtool.passes.ops import SHARING
 from qtool.plan import EdgePlan
+from qtool.types import Op
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
     from qtool.passes.match import Match
     from qtool.passes.verdicts import Request
-    from qtool.types import Spec
+    from qtool.types import FixedParameters, Spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +123,35 @@ def _spec(members: list[_Edge], names: Mapping[Node, str], request: Request) -> 
                 reduce=request.settings(name, match.op).reduce_range,
             )
         )
-    return ranges.activation_spec(request.backend, request.isa, consumers, observer=_observer(members, request))
+    spec = ranges.activation_spec(request.backend, request.isa, consumers, observer=_observer(members, request))
+    return _with_fixed_parameters(spec, members)
+
+
+def _with_fixed_parameters(spec: Spec, members: list[_Edge]) -> Spec:
+    """Return the spec with the parameters that follow from the ops, if all values of the group come from such ops."""
+    sources = [edge for edge in members if edge.producer is None or edge.producer.op not in SHARING]
+    fixed = {edge: _fixed(edge, spec) for edge in sources}
+    if not any(fixed.values()):
+        return spec
+    known = set(fixed.values())
+    first = next(edge for edge in sources if fixed[edge])
+    assert first.producer is not None
+    assert first.producer.op is not None
+    if len(known) == 1 and not any(_clamps(edge) for edge in members):
+        return replace(spec, fixed=known.pop(), why=f"{spec.why}; the range of {first.producer.op} is known")
+    others = next(edge.name for edge in members if edge is not first)
+    return replace(spec, why=f"{spec.why}; {first.name!r} shares its scale with {others!r}, so it is observed")
+
+
+def _fixed(edge: _Edge, spec: Spec) -> FixedParameters | None:
+    if edge.producer is None or edge.producer.op is None:
+        return None
+    return fixed_parameters(edge.producer.op, spec.qmin, spec.qmax)
+
+
+def _clamps(edge: _Edge) -> bool:
+    """Whether the value comes from a clamp, whose bounds may lie outside of the range before it."""
+    return edge.producer is not None and (edge.producer.op is Op.ACTIVATION or edge.producer.activation is not None)
 
 
 def _observer(members: list[_Edge], request: Request) -> str:

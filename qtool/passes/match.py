@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Node
 
-from qtool.passes.ops import ACTIVATION_NAMES, clamp_bounds, classify, value, value_inputs
-from qtool.types import MAC_OPS, Op
+from qtool.passes.ops import ACTIVATION_NAMES, PATTERNS, argument, clamp_bounds, classify, value, value_inputs
+from qtool.passes.weight_layout import WeightLayout
+from qtool.types import CONVOLUTIONS, MAC_OPS, TRANSPOSED_CONVOLUTIONS, Op
 
 if TYPE_CHECKING:
     from torch import fx
@@ -65,10 +66,12 @@ class Match:
     @property
     def is_depthwise(self) -> bool:
         """A convolution with one input channel per group, and more than one group."""
-        if self.op not in (Op.CONV1D, Op.CONV2D):
+        if self.op not in CONVOLUTIONS:
             return False
         weight: Any = self.node.args[1]
-        return conv_geometry(self.node).groups > 1 and value(weight).shape[1] == 1
+        shape = value(weight).shape
+        inputs_per_group = shape[0] // self.groups if self.op in TRANSPOSED_CONVOLUTIONS else shape[1]
+        return self.groups > 1 and inputs_per_group == 1
 
     @property
     def channel_multiplier(self) -> int | None:
@@ -76,34 +79,68 @@ class Match:
         if not self.is_depthwise:
             return None
         weight: Any = self.node.args[1]
-        return value(weight).shape[0] // conv_geometry(self.node).groups
+        return self.layout.num_channels(value(weight).shape) // self.groups
+
+    @property
+    def layout(self) -> WeightLayout:
+        """Where the output channels of its weight lie; only for ops with a weight."""
+        return WeightLayout.of(self.node)
+
+    @property
+    def groups(self) -> int:
+        """Number of groups of a convolution; 1 for a linear layer."""
+        return self.layout.groups
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvGeometry:
-    """How a convolution moves over its input; one number per spatial dimension."""
+    """How a convolution moves over its input; one number per spatial dimension.
+
+    Attributes:
+        stride: step of the window; of a transposed convolution, of the output.
+        padding: zeros around the input; of a transposed convolution, what is cut from the output.
+        dilation: distance between two taps of the window.
+        groups: number of groups.
+        output_padding: what a transposed convolution adds at the end of its output; None for the others.
+    """
 
     stride: tuple[int, ...]
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
     groups: int
+    output_padding: tuple[int, ...] | None = None
+
+    @property
+    def is_transposed(self) -> bool:
+        """Whether it is a transposed convolution."""
+        return self.output_padding is not None
+
+
+SPATIAL_DIMS = {Op.CONV1D: 1, Op.CONV2D: 2, Op.CONV3D: 3, Op.CONV_TRANSPOSE1D: 1, Op.CONV_TRANSPOSE2D: 2}
+"""Over how many dimensions a convolution's window moves."""
+
+_CONV_ARGUMENTS = ("stride", "padding", "dilation", "groups")
+_TRANSPOSED_ARGUMENTS = ("stride", "padding", "output_padding", "groups", "dilation")
+_DEFAULTS = {"stride": 1, "padding": 0, "output_padding": 0, "dilation": 1, "groups": 1}
 
 
 def conv_geometry(node: Node) -> ConvGeometry:
-    """Return stride, padding, dilation and groups of an `aten.conv1d` or `aten.conv2d` node, defaults filled in."""
-    rank = 1 if node.target is aten.conv1d.default else 2
-    names = ("stride", "padding", "dilation", "groups")
-    defaults: tuple[Any, ...] = (1, 0, 1, 1)
-    found = [
-        node.args[index] if len(node.args) > index else node.kwargs.get(name, default)
-        for index, (name, default) in enumerate(zip(names, defaults, strict=True), start=3)
-    ]
-    stride, padding, dilation = (_per_dimension(argument, rank) for argument in found[:3])
-    return ConvGeometry(stride=stride, padding=padding, dilation=dilation, groups=int(found[3]))  # type: ignore[arg-type]
+    """Return stride, padding, dilation and groups of a convolution's node, defaults filled in."""
+    is_transposed = WeightLayout.of(node).axis == 1
+    names = _TRANSPOSED_ARGUMENTS if is_transposed else _CONV_ARGUMENTS
+    found = {name: argument(node, index, name, _DEFAULTS[name]) for index, name in enumerate(names, start=3)}
+    rank = SPATIAL_DIMS[PATTERNS[node.target]]
+    return ConvGeometry(
+        stride=_per_dimension(found["stride"], rank),
+        padding=_per_dimension(found["padding"], rank),
+        dilation=_per_dimension(found["dilation"], rank),
+        groups=int(found["groups"]),
+        output_padding=_per_dimension(found["output_padding"], rank) if is_transposed else None,
+    )
 
 
-def _per_dimension(argument: Any, rank: int) -> tuple[int, ...]:  # noqa: ANN401
-    values = tuple(argument) if isinstance(argument, (list, tuple)) else (argument,)
+def _per_dimension(given: Any, rank: int) -> tuple[int, ...]:  # noqa: ANN401
+    values = tuple(given) if isinstance(given, (list, tuple)) else (given,)
     return values * rank if len(values) == 1 else values
 
 

@@ -12,7 +12,7 @@ import torch
 from torch.fx import Node
 
 from qtool.capture.view_inverse import SPLITS
-from qtool.types import Op
+from qtool.types import MAC_OPS, Op
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +22,9 @@ aten = torch.ops.aten
 PATTERNS: dict[Any, Op] = {
     aten.conv1d.default: Op.CONV1D,
     aten.conv2d.default: Op.CONV2D,
+    aten.conv3d.default: Op.CONV3D,
+    aten.conv_transpose1d.default: Op.CONV_TRANSPOSE1D,
+    aten.conv_transpose2d.input: Op.CONV_TRANSPOSE2D,
     aten.linear.default: Op.LINEAR,
     aten.add.Tensor: Op.ADD,
     aten.mul.Tensor: Op.MUL,
@@ -29,11 +32,23 @@ PATTERNS: dict[Any, Op] = {
     aten.stack.default: Op.CAT,
     aten.max_pool1d.default: Op.MAX_POOL,
     aten.max_pool2d.default: Op.MAX_POOL,
+    aten.max_pool3d.default: Op.MAX_POOL,
     aten.avg_pool1d.default: Op.AVG_POOL,
     aten.avg_pool2d.default: Op.AVG_POOL,
+    aten.avg_pool3d.default: Op.AVG_POOL,
     aten.adaptive_avg_pool1d.default: Op.AVG_POOL,
     aten.adaptive_avg_pool2d.default: Op.AVG_POOL,
+    aten.adaptive_avg_pool3d.default: Op.AVG_POOL,
     aten.mean.dim: Op.MEAN,
+    aten.upsample_linear1d.vec: Op.INTERPOLATE,
+    aten.upsample_bilinear2d.vec: Op.INTERPOLATE,
+    aten.upsample_trilinear3d.vec: Op.INTERPOLATE,
+    aten.sigmoid.default: Op.SIGMOID,
+    aten.hardsigmoid.default: Op.HARDSIGMOID,
+    aten.tanh.default: Op.TANH,
+    aten.softmax.int: Op.SOFTMAX,
+    aten.hardswish.default: Op.HARDSWISH,
+    aten.leaky_relu.default: Op.LEAKY_RELU,
     aten.relu.default: Op.ACTIVATION,
     aten.relu6.default: Op.ACTIVATION,
     aten.hardtanh.default: Op.ACTIVATION,
@@ -71,7 +86,12 @@ PATTERNS: dict[Any, Op] = {
             aten.pixel_shuffle.default,
             aten.pixel_unshuffle.default,
             aten.channel_shuffle.default,
+            aten.upsample_nearest1d.vec,
             aten.upsample_nearest2d.vec,
+            aten.upsample_nearest3d.vec,
+            aten._upsample_nearest_exact1d.vec,
+            aten._upsample_nearest_exact2d.vec,
+            aten._upsample_nearest_exact3d.vec,
             aten.flip.default,
             aten.roll.default,
             aten.repeat.default,
@@ -82,6 +102,21 @@ PATTERNS: dict[Any, Op] = {
         Op.LAYOUT,
     ),
 }
+
+FLOAT_REASONS: dict[Any, str] = {
+    aten.conv_transpose3d.input: "no engine's int8 kernel for transposed convolutions of three dimensions is measured",
+    aten.prelu.default: "torch's int8 kernel for prelu scales positive values too, where the slopes are small",
+    **dict.fromkeys(
+        (aten.matmul.default, aten.bmm.default, aten.mm.default),
+        "both factors come from the input, and int8 kernels multiply with a stored weight",
+    ),
+    **dict.fromkeys(
+        (aten.silu.default, aten.gelu.default, aten.sub.Tensor, aten.div.Tensor, aten.upsample_bicubic2d.vec),
+        "no engine has an int8 kernel for it",
+    ),
+    aten.embedding.default: "it looks rows up, which is no arithmetic; its table stays float",
+}
+"""Ops that people ask about, each with why it stays float."""
 
 ACTIVATION_NAMES: dict[Any, str] = {
     aten.relu.default: "relu",
@@ -99,7 +134,8 @@ def classify(node: Node) -> tuple[Op | None, str]:
     """Return the int8 pattern of one op, or None and the reason why it has none."""
     op = PATTERNS.get(node.target)
     if op is None:
-        return None, f"{node.target} has no int8 pattern"
+        why = FLOAT_REASONS.get(node.target)
+        return None, f"{node.target} has no int8 pattern{f': {why}' if why else ''}"
     if not _is_float(node):
         return None, "its values are not float32"
     check = _CHECKS.get(op)
@@ -184,6 +220,10 @@ def _mean_reason(node: Node) -> str:
     return "it changes the dtype" if node.kwargs.get("dtype") is not None else ""
 
 
+def _softmax_reason(node: Node) -> str:
+    return "it changes the dtype" if argument(node, 2, "dtype") is not None else ""
+
+
 def _activation_reason(node: Node) -> str:
     if any(isinstance(argument, Node) for argument in node.args[1:]):
         return "its bounds are computed while the model runs"
@@ -217,13 +257,12 @@ def _pad_reason(node: Node) -> str:
 
 
 _CHECKS: dict[Op, Callable[[Node], str]] = {
-    Op.CONV1D: _mac_reason,
-    Op.CONV2D: _mac_reason,
-    Op.LINEAR: _mac_reason,
+    **dict.fromkeys(MAC_OPS, _mac_reason),
     Op.ADD: _pair_reason,
     Op.MUL: _pair_reason,
     Op.CAT: _cat_reason,
     Op.MEAN: _mean_reason,
+    Op.SOFTMAX: _softmax_reason,
     Op.ACTIVATION: _activation_reason,
     Op.LAYOUT: _layout_reason,
 }

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from qtool.numerics.qparams import QParams
+    from qtool.passes.weight_layout import WeightLayout
     from qtool.plan import NodePlan, Plan
     from qtool.types import Spec
 
@@ -42,15 +43,17 @@ class QuantizedWeight:
 
     Attributes:
         owner: name of the node that the stored weight is named for; nodes that share it name the same owner.
-        codes: int8 (O, ...).
+        codes: int8.
         qparams: scale and zero point, `()` or `(O,)`.
         bias: float32 (O,) or None.
+        layout: where the output channels of the codes lie.
     """
 
     owner: str
     codes: Tensor
     qparams: QParams
     bias: Tensor | None
+    layout: WeightLayout
 
 
 @dataclass(frozen=True, kw_only=True)

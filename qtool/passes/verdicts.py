@@ -9,9 +9,8 @@ from qtool.backends.faults import conv_fault
 from qtool.backends.record import Support
 from qtool.config.select import settings_for
 from qtool.errors import UsageError
-from qtool.passes.match import conv_geometry
 from qtool.passes.ops import value
-from qtool.types import MAC_OPS, Isa, Op, Verdict
+from qtool.types import CONVOLUTIONS, MAC_OPS, Isa, Op, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from qtool.config.schema import QuantizeConfig
     from qtool.config.select import NodeSettings
     from qtool.passes.match import Match
-
-CONVOLUTIONS = frozenset({Op.CONV1D, Op.CONV2D})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,12 +112,13 @@ def _impossible(match: Match, request: Request) -> str:
     """Return why the backend cannot run a match in int8, or an empty string."""
     if match.op is None:
         return match.reason
-    if request.backend.rule(match.op).support is Support.UNSUPPORTED:
-        return f"{request.backend.name} has no int8 {match.op}"
+    rule = request.backend.rule(match.op)
+    if rule.support is Support.UNSUPPORTED:
+        return f"{request.backend.name} has no int8 {match.op}{f' ({rule.note})' if rule.note else ''}"
     if match.op not in CONVOLUTIONS:
         return ""
     weight: Any = match.node.args[1]
-    return conv_fault(request.backend, match.op, value(weight).shape, conv_geometry(match.node).groups)
+    return conv_fault(request.backend, match.op, value(weight).shape, match.groups)
 
 
 def _moved_into_multiplications(

@@ -48,6 +48,18 @@ class WeightLayout:
         groups: Any = node.args[_GROUPS] if len(node.args) > _GROUPS else node.kwargs.get("groups", 1)
         return WeightLayout(axis=1 if node.target in TRANSPOSED else 0, groups=int(groups))
 
+    @property
+    def channel_axis(self) -> int | None:
+        """The axis that has one index per output channel; None where groups split the channels over two."""
+        return None if self.axis == 1 and self.groups > 1 else self.axis
+
+    def channels_first(self, weight: Tensor) -> Tensor:
+        """Return the weight as `(out, in / groups, *kernel)`, whatever its layout."""
+        if self.axis == 0:
+            return weight
+        by_group = weight.unflatten(0, (self.groups, -1))
+        return by_group.transpose(1, 2).flatten(0, 1)
+
     def num_channels(self, weight_shape: Sequence[int]) -> int:
         """Return how many output channels a weight has."""
         return num_output_channels(weight_shape, axis=self.axis, groups=self.groups)

@@ -16,6 +16,7 @@ from qtool.numerics.recompute import is_recomputing
 from qtool.passes.insert import insert
 from qtool.passes.insert_training import insert_training
 from qtool.passes.points import Mode
+from qtool.passes.range_ratio import ratio_warnings
 from qtool.passes.settle import settle
 from qtool.passes.shared_tensors import share_tensors
 from qtool.passes.to_reference import Parameters, QuantizedWeight
@@ -89,6 +90,8 @@ class PreparedModel(Filed):
         self._training = _insert_training(program, plan, prepared) if program.trained is not None else None
         graphs = [prepared.module] if self._training is None else [prepared.module, self._training.module]
         self.body = share_tensors(*graphs)
+        if not self.is_trainable:
+            self.body.requires_grad_(False)
         self.set_mode(Mode.FAKE_QUANTIZE if self.is_trainable else Mode.FLOAT)
         self.eval()
 
@@ -192,6 +195,15 @@ class PreparedModel(Filed):
         """Return the names of the edges whose range is not known."""
         return tuple(name for name, point in self.activations.items() if not point.is_calibrated)
 
+    def range_warnings(self) -> tuple[str, ...]:
+        """Return what is to be said of ranges that share a scale and differ widely."""
+        seen = {
+            name: (float(point.observer.low), float(point.observer.high))
+            for name, point in self.activations.items()
+            if point.has_seen_data
+        }
+        return ratio_warnings(self.plan, seen)
+
     def current_program(self) -> FloatProgram:
         """Return the float program with the weights as they are now."""
         write_tensors(self.program, self.body)
@@ -222,6 +234,7 @@ class PreparedModel(Filed):
             codes=deployed.codes.cpu(),
             qparams=QParams(scale.cpu(), zero_point.cpu()),
             bias=None if deployed.bias is None else deployed.bias.detach().cpu(),
+            layout=point.layout,
         )
 
     @property
@@ -262,7 +275,8 @@ def make_stamp(plan: Plan, found: Parameters, origin: Origin, inputs: Any, stage
     for name, weight in found.weights.items():
         arrays[f"{name}.weight"] = (weight.qparams.scale.numpy(), weight.qparams.zero_point.numpy())
     is_final = stage not in (Stage.PREPARED, Stage.TRAINED)
-    codes = {name: weight.codes.numpy() for name, weight in found.weights.items()} if is_final else {}
+    final = found.weights if is_final else {}
+    codes = {name: weight.layout.channels_first(weight.codes).numpy() for name, weight in final.items()}
     return build_stamp(
         plan,
         arrays,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from qtool.errors import NonFiniteError, UncalibratedError, UsageError
+from qtool.errors import NonFiniteError, QtoolWarning, UncalibratedError, UsageError
 from qtool.runtime.prepared import PreparedModel
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ def calibrate(prepared: PreparedModel, batches: Iterable[Any], *, on_batch: Call
         UncalibratedError: there was no batch.
         UsageError: another kind of model, or a batch that the model does not take.
         NonFiniteError: NaN or infinity was met; the message names the edge and the batch.
+
+    Warns:
+        QtoolWarning: values of very different size share one scale; the message names them and what to do.
     """
     _check_arguments(prepared, batches)
     was_training = prepared.training
@@ -60,6 +64,8 @@ def calibrate(prepared: PreparedModel, batches: Iterable[Any], *, on_batch: Call
     finally:
         prepared.settle()
         prepared.train(was_training)
+    for message in prepared.range_warnings():
+        warnings.warn(message, QtoolWarning, stacklevel=2)
     if num_batches == 0:
         msg = "no batch to calibrate on: the iterable was empty; a generator can be used only once"
         raise UncalibratedError(msg, nodes=prepared.uncalibrated())

@@ -132,5 +132,5 @@ def _stored(config: Config) -> Config:
 
 
 def _preprocessing(config: Config) -> dict[str, Any] | None:
-    preprocess = getattr(config.data.calibrate, "preprocess", None)
+    preprocess = getattr(config.data.calibrate or config.data.train, "preprocess", None)
     return None if preprocess is None else preprocess.model_dump(mode="json")

@@ -7,7 +7,7 @@ from qtool.backends.registry import backend, backend_names
 from qtool.types import Isa
 
 HEADER = ("op", "role", "dtype", "qmin", "qmax", "granularity", "axis", "reduce_range")
-WIDTHS = (17, 7, 6, 5, 5, 12, 5, 0)
+WIDTHS = (27, 7, 6, 5, 5, 12, 5, 0)
 
 
 def line(cells):

@@ -30,6 +30,15 @@ KERNELS = {
         Geometry(channels=(16, 16), kernel=(3, 3), groups=2, per_channel=False),
         Geometry(channels=(16, 16), kernel=(3, 3), groups=4, batch=2),
     ),
+    "conv3d": (
+        Geometry(channels=(8, 16), kernel=(1, 1, 1)),
+        Geometry(channels=(3, 16), kernel=(3, 3, 3), stride=2, batch=2),
+        Geometry(channels=(16, 16), kernel=(1, 3, 3), groups=2, per_channel=False),
+    ),
+    "depthwise conv3d": (
+        Geometry(channels=(8, 8), kernel=(3, 3, 3), groups=8),
+        Geometry(channels=(16, 16), kernel=(3, 3, 3), groups=16, stride=2, batch=2),
+    ),
     "depthwise conv1d": (
         Geometry(channels=(8, 8), kernel=(5,), groups=8),
         Geometry(channels=(104, 104), kernel=(3,), groups=104),

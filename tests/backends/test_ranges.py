@@ -1,4 +1,5 @@
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -23,10 +24,15 @@ DEPTHWISE = Consumer(node="dw", op=Op.CONV2D, depthwise=True, channel_multiplier
 LINEAR = Consumer(node="fc", op=Op.LINEAR)
 ADD = Consumer(node="add", op=Op.ADD)
 
+
+def is_supported_by_all(op):
+    return all(record.rule(op).support is not Support.UNSUPPORTED for record in BACKENDS)
+
+
 consumers = st.builds(
     Consumer,
     node=st.sampled_from(["a", "b"]),
-    op=st.sampled_from([op for op in Op if op is not Op.AVG_POOL]),  # which xnnpack has not
+    op=st.sampled_from([op for op in Op if is_supported_by_all(op)]),
     depthwise=st.booleans(),
     channel_multiplier=st.sampled_from([None, 1, 2]),
     reduce=st.sampled_from(Reduce),
@@ -179,13 +185,45 @@ def test_what_is_safe_on_any_cpu_is_safe_on_each(record, readers):
     assert on_any.qmax <= activation_spec(record, Isa.VNNI, readers, observer="minmax").qmax
 
 
-@pytest.mark.parametrize("record", BACKENDS, ids=lambda record: record.name)
-@pytest.mark.parametrize("op", sorted(MAC_OPS))
+@pytest.mark.parametrize(
+    ("record", "op"),
+    [
+        pytest.param(record, op, id=f"{op}-{record.name}")
+        for record, op in product(BACKENDS, sorted(MAC_OPS))
+        if Granularity.CHANNEL in record.rule(op).granularities
+    ],
+)
 def test_weights_are_per_channel_where_nothing_else_is_asked(record, op):
     found = weight_spec(record, op, granularity=None, axis=0, observer="minmax")
     assert (found.dtype, found.qmin, found.qmax, found.symmetric) == (Dtype.INT8, -127, 127, True)
     assert (found.granularity, found.axis, found.reduce_range) == (Granularity.CHANNEL, 0, False)
     assert found.why == "symmetric, so that codes can be negated; one scale a channel is the best the backend can do"
+
+
+def test_only_fbgemms_transposed_convolutions_have_one_scale():
+    with_weight = [(r.name, rule.op, rule.granularities) for r in BACKENDS for rule in r.rules if rule.granularities]
+    one_scale = {(name, op) for name, op, granularities in with_weight if Granularity.CHANNEL not in granularities}
+    assert one_scale == {("fbgemm", Op.CONV_TRANSPOSE1D), ("fbgemm", Op.CONV_TRANSPOSE2D)}
+
+
+def test_case_11_a_weight_without_an_axis_of_channels_has_one_scale_and_says_why():
+    found = weight_spec(backend("qnnpack"), Op.CONV_TRANSPOSE2D, granularity=None, axis=None, observer="minmax")
+    assert (found.granularity, found.axis) == (Granularity.TENSOR, None)
+    assert "its output channels lie on no axis of the weight" in found.why
+
+
+def test_case_11_a_scale_per_channel_asked_for_in_vain_is_an_error():
+    with pytest.raises(
+        UsageError, match=r"'up': granularity 'channel' is not possible for conv_transpose2d with groups"
+    ):
+        weight_spec(
+            backend("qnnpack"),
+            Op.CONV_TRANSPOSE2D,
+            granularity=Granularity.CHANNEL,
+            axis=None,
+            observer="minmax",
+            node="up",
+        )
 
 
 def test_a_weight_with_one_scale_has_no_axis():
@@ -200,7 +238,9 @@ def test_a_granularity_the_backend_cannot_do_is_refused(toy_without_channels):
 
 
 def test_an_op_without_weight_is_refused():
-    with pytest.raises(RangeError, match="'add' has no int8 weight on fbgemm; ops that have one: conv1d, conv2d, lin"):
+    with pytest.raises(
+        RangeError, match="'add' has no int8 weight on fbgemm; ops that have one: conv1d, conv2d, conv3d, "
+    ):
         weight_spec(backend("fbgemm"), Op.ADD, granularity=None, axis=0, observer="minmax")
 
 

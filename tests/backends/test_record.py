@@ -4,7 +4,7 @@ import pytest
 
 from qtool.backends.record import Backend, OpRule, Saturates, Support
 from qtool.errors import RangeError
-from qtool.types import Granularity, Op
+from qtool.types import MAC_OPS, Granularity, Op
 
 PER_CHANNEL = (Granularity.CHANNEL,)
 
@@ -14,7 +14,7 @@ def rule(op=Op.ADD, support=Support.EQUAL, **more):
 
 
 def all_rules():
-    return tuple(rule(op, granularities=PER_CHANNEL if op in (Op.CONV1D, Op.CONV2D, Op.LINEAR) else ()) for op in Op)
+    return tuple(rule(op, granularities=PER_CHANNEL if op in MAC_OPS else ()) for op in Op)
 
 
 def toy(rules):
@@ -69,5 +69,5 @@ def test_rule_finds_by_op():
 
 
 def test_an_unknown_op_names_the_known_ones():
-    with pytest.raises(RangeError, match=r"'conv3d' is not an op of backend 'toy'; did you mean 'conv\dd'\?.*linear"):
-        toy(all_rules()).rule("conv3d")
+    with pytest.raises(RangeError, match=r"'conv4d' is not an op of backend 'toy'; did you mean 'conv\dd'\?.*linear"):
+        toy(all_rules()).rule("conv4d")

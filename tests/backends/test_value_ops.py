@@ -23,7 +23,7 @@ def is_fault(name):
 def test_at_most_one_step(engine):
     steps = ask("value_ops", engine)
     assert {name: largest for name, largest in steps.items() if largest > 1} == {}
-    assert len(steps) == 28
+    assert len(steps) == 42
 
 
 def test_qnnpack_is_wrong_exactly_where_the_catalog_says():
@@ -32,3 +32,10 @@ def test_qnnpack_is_wrong_exactly_where_the_catalog_says():
     assert {name for name, largest in steps.items() if largest > 1} == set(filter(is_fault, steps))
     conditional = {rule.op for rule in backend("qnnpack").rules if rule.support is Support.WRONG_UNLESS}
     assert conditional == set(QNNPACK_FAULTS.values())
+
+
+@pytest.mark.parametrize("engine", ["fbgemm", "x86", "onednn", "qnnpack"])
+def test_case_12_prelu_is_wrong_where_its_slopes_have_no_code_for_one(engine):
+    """So it stays float: what an observer finds for a slope of 0.25 is a scale of 0.25 / 255."""
+    assert ask("prelu_steps", [engine, 0.25, 255]) > 10
+    assert ask("prelu_steps", [engine, 0.25, 25]) <= 1

@@ -52,7 +52,8 @@ def test_shipped_config(path):
     config = load_config(path)
     model, _, rest = path.stem.rpartition(f"-{config.target.backend}")
     assert model, "a config is named <model>-<backend>"
-    assert rest in ("", "-tensor")
+    assert rest in ("", "-tensor", "-qat")
+    assert (rest == "-qat") == (config.train is not None)
     assert config.model
     assert config.data.calibrate
     assert config.data.evaluate

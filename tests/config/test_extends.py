@@ -80,8 +80,8 @@ def test_faults_are_located_in_the_file_that_holds_them_after_merging(write):
             " for a size that varies"
         ),
         (
-            "top.yaml:4:1: quantise: found an unknown key; allowed: version, model, target, quantize, data, extends;"
-            " did you mean 'quantize'?"
+            "top.yaml:4:1: quantise: found an unknown key; allowed: version, model, target, quantize, data, train,"
+            " extends; did you mean 'quantize'?"
         ),
         "sub/base.yaml:4:12: model.kwargs: found the key 2; allowed: text, so write it in quotes",
         (
@@ -245,7 +245,7 @@ def test_a_config_from_a_stream_extends_from_its_base_folder(write, tmp_path):
 
 
 def test_a_mapping_cannot_extend():
-    keys = "version, model, target, quantize, data"
+    keys = "version, model, target, quantize, data, train"
     assert problems(config_from_mapping, {"target": {"backend": "x86"}, "extends": "base.yaml"}) == [
         f"config: extends: found an unknown key; allowed: {keys}"
     ]

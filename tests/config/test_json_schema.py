@@ -60,6 +60,7 @@ KEYWORDS = {
     "minimum": only(int | float, lambda value, rule, _: value >= rule),
     "maximum": only(int | float, lambda value, rule, _: value <= rule),
     "exclusiveMinimum": only(int | float, lambda value, rule, _: value > rule),
+    "exclusiveMaximum": only(int | float, lambda value, rule, _: value < rule),
 }
 
 

@@ -9,16 +9,22 @@ import pytest
 from pydantic import ValidationError
 
 from qtool.backends.registry import backend_names
-from qtool.config import schema
+from qtool.config import augment, schema, train
 from qtool.config.load import config_from_mapping, load_config, parse_config
 from qtool.config.problems import _place
-from qtool.config.schema import ActivationObserver, InputDtype, Section
+from qtool.config.schema import ActivationObserver, InputDtype
+from qtool.config.section import LocatedSection, Section
 from qtool.errors import ConfigError
 from qtool.types import Isa, Op, Reduce
 
 DOCS = Path(__file__).parents[2] / "docs" / "config.md"
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
-SECTIONS = [value for value in vars(schema).values() if isinstance(value, type) and issubclass(value, Section)]
+SECTIONS = [
+    value
+    for module in (augment, schema, train)
+    for value in vars(module).values()
+    if isinstance(value, type) and issubclass(value, Section) and value.__module__ == module.__name__
+]
 
 
 def parse(text, base=Path("/somewhere")):
@@ -49,6 +55,15 @@ TABLES = {
     "`kind: synthetic`": schema.SyntheticSource,
     "`kind: python`": schema.PythonSource,
     "`preprocess`": schema.PreprocessConfig,
+    "`augment`": augment.AugmentConfig,
+    "`augment.random_crop`": augment.RandomCropConfig,
+    "`augment.random_resized_crop`": augment.RandomResizedCropConfig,
+    "`train`": train.TrainConfig,
+    "`train.optimizer`, `kind: sgd`": train.SgdConfig,
+    "`train.optimizer`, `kind: adamw`": train.AdamWConfig,
+    "`train.schedule`, `kind: constant`": train.ConstantSchedule,
+    "`train.schedule`, `kind: step`": train.StepSchedule,
+    "`train.schedule`, `kind: cosine`": train.CosineSchedule,
 }
 COMMON = ("batch_size", "limit", "select")
 
@@ -72,7 +87,7 @@ def default_in_words(field):
 @pytest.mark.parametrize("heading", TABLES)
 def test_the_reference_has_every_key_and_default(heading):
     fields = {name: default_in_words(field) for name, field in TABLES[heading].model_fields.items()}
-    if "`kind: " in heading:
+    if heading.startswith("`kind: "):
         assert fields.pop("kind") == ""
         assert {name: fields.pop(name) for name in COMMON}.keys() == set(COMMON)
     if heading == "`data`":
@@ -81,13 +96,13 @@ def test_the_reference_has_every_key_and_default(heading):
 
 
 def test_every_section_has_a_table():
-    bases = {schema.Section, schema.LocatedSection, schema._Source}
-    assert set(TABLES.values()) == set(SECTIONS) - bases
+    assert set(TABLES.values()) == set(SECTIONS) - {LocatedSection, schema._Source, train._Schedule}
 
 
 def test_the_reference_names_every_choice():
     reference = DOCS.read_text("utf-8")
     choices = [*backend_names(), *Isa, *Op, *Reduce, *get_args(ActivationObserver), *get_args(InputDtype)]
+    choices += [*get_args(train.Device), *get_args(train.Autocast)]
     assert [choice for choice in choices if f"`{choice}`" not in reference] == []
 
 

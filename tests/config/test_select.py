@@ -187,7 +187,7 @@ def test_a_setting_of_weights_for_nodes_without_is_an_error(key, value):
     [problem] = unmatched_patterns(quantize(overrides=[idle]), NODES)
     assert problem == (
         f"config: quantize.overrides.0.{key}: found '{value}', but none of the 1 nodes it is for is a "
-        "conv1d, conv2d, linear; it would do nothing"
+        "conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, linear; it would do nothing"
     )
     mixed = {"match": "features.1", key: value}
     assert unmatched_patterns(quantize(overrides=[mixed]), NODES) == []

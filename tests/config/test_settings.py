@@ -96,13 +96,13 @@ def test_faults_come_together_with_those_of_the_file():
     assert found == [
         "c.yaml:6:32: target.isa: found 'vnii'; allowed: any, vnni, no-vnni; did you mean 'vnni'?",
         (
-            "--set #1: targt: found an unknown key; allowed: version, model, target, quantize, data, extends;"
+            "--set #1: targt: found an unknown key; allowed: version, model, target, quantize, data, train, extends;"
             " did you mean 'target'?"
         ),
         "--set #2: model.inputs.3: found no such item; allowed: 0, or the whole list model.inputs",
         (
             "--set #3: data.calibrate.seed: found an unknown key; allowed: batch_size, limit, select, kind, folder,"
-            " glob, label, preprocess; did you mean 'select'?"
+            " glob, label, preprocess, augment; did you mean 'select'?"
         ),
         (
             "--set #4: target.backend: found 'qnpack'; allowed: fbgemm, x86, onednn, qnnpack, onnxruntime, xnnpack;"

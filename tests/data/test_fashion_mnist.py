@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qtool.config.augment import AugmentConfig, RandomResizedCropConfig
 from qtool.config.schema import FashionMnistSource, PreprocessConfig
 from qtool.data.fashion_mnist import open_fashion_mnist, read_idx
 from qtool.errors import DataError
@@ -47,6 +48,11 @@ def test_preprocessing_applies(folder):
     sample = opened(folder, preprocess=PreprocessConfig(resize=32, mean=(0.5,), std=(0.5,)))[0]
     assert sample.inputs[0].shape == (1, 32, 32)
     assert sample.inputs[0].min().item() < -0.9
+
+
+def test_augmentation_applies(folder):
+    augment = AugmentConfig(random_resized_crop=RandomResizedCropConfig(size=5))
+    assert opened(folder, augment=augment)[0].inputs[0].shape == (1, 5, 5)
 
 
 def test_a_missing_file_says_where_it_comes_from(tmp_path):

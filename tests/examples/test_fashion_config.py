@@ -17,7 +17,7 @@ def config():
     return load_config(FILE)
 
 
-@pytest.mark.parametrize("part", ["calibrate", "evaluate"])
+@pytest.mark.parametrize("part", ["calibrate", "train", "evaluate"])
 def test_pictures_come_from_make_data_and_are_treated_as_in_training(config, part):
     source = getattr(config.data, part)
     assert source.preprocess == PREPROCESS

@@ -50,17 +50,31 @@ def strong_model():
     return model, torch.rand(4, 16, 12, 12)
 
 
+def strong_volume():
+    """The same over three dimensions, and transposed ones where there is a kernel for them."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv3d(8, 16, 3), nn.ReLU(), nn.Conv3d(16, 16, 3, padding=1, groups=16), nn.Flatten(2),
+        nn.ConvTranspose1d(16, 4, 3, stride=2), nn.Flatten(), nn.Linear(4 * 129, 4),
+    ).eval()  # fmt: skip
+    for layer in model:
+        if hasattr(layer, "weight"):
+            layer.weight.data.abs_().add_(layer.weight.data.max())
+    return model, torch.rand(4, 8, 6, 6, 6)
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("capped")
-    model, x = strong_model()
-    names = []
-    for backend, isa in (("fbgemm", "any"), ("x86", "any"), ("onednn", "any"), ("onednn", "vnni"), ("qnnpack", "any")):
+    targets = [("fbgemm", "any"), ("x86", "any"), ("onednn", "any"), ("onednn", "vnni"), ("qnnpack", "any")]
+    cases = [(f"{backend}-{isa}", strong_model(), backend, isa) for backend, isa in targets]
+    cases += [(f"{backend}-volume", strong_volume(), backend, isa) for backend, isa in targets if isa == "any"]
+    for name, (model, x), backend, isa in cases:
         prepared = prepare(model, x, {"target": {"backend": backend, "isa": isa}})
         calibrate(prepared, [x])
-        names.append(f"{backend}-{isa}")
-        save(prepared, folder / f"{names[-1]}.prepared.pt2")
-        save(convert(prepared), folder / f"{names[-1]}.pt2")
+        save(prepared, folder / f"{name}.prepared.pt2")
+        save(convert(prepared), folder / f"{name}.pt2")
+    names = [name for name, *_ in cases]
     environment = {**os.environ, **CAPS, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", textwrap.dedent(SCRIPT), *names]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -70,6 +84,11 @@ def found(tmp_path_factory):
 
 @pytest.mark.parametrize("name", ["fbgemm-any", "x86-any", "onednn-any", "qnnpack-any"])
 def test_a_model_for_any_cpu_is_right_without_vnni(found, name):
+    assert found[name] <= 1
+
+
+@pytest.mark.parametrize("name", ["fbgemm-volume", "x86-volume", "onednn-volume", "qnnpack-volume"])
+def test_three_dimensions_and_transposed_ones_are_right_without_vnni(found, name):
     assert found[name] <= 1
 
 

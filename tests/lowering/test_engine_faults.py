@@ -45,6 +45,39 @@ def test_a_file_for_another_engine_is_refused_there():
         RuntimeModel(converted, "fbgemm")
 
 
+UPSAMPLING = {"in_channels": 8, "out_channels": 8, "kernel_size": 2, "stride": 2}
+"""The usual block of a U-Net, for which fbgemm's kernel gives other numbers."""
+
+
+@pytest.mark.parametrize(
+    ("engine", "granularity", "why"),
+    [
+        ("fbgemm", "channel", "case 11: its weight has a scale per channel"),
+        ("fbgemm", "tensor", "case 10: .*gives other numbers"),
+        ("onednn", "tensor", "case 09: .*wrong where input and output channels differ"),
+        ("x86", "tensor", "case 09: .*wrong where input and output channels differ"),
+    ],
+)
+def test_cases_09_10_11_a_transposed_convolution_made_for_qnnpack_is_refused_elsewhere(engine, granularity, why):
+    x = torch.randn(2, 8, 6, 6)
+    weights = {"granularity": granularity}
+    converted = convert(
+        prepared_on(nn.ConvTranspose2d(**UPSAMPLING), x, "qnnpack", reduce_range="always", weights=weights)
+    )
+    assert RuntimeModel(converted, "qnnpack")(x).shape == (2, 8, 12, 12)
+    with pytest.raises(MismatchError, match=f"cannot run on {engine}: .*{why.partition(': ')[2]}"):
+        RuntimeModel(converted, engine)
+
+
+def test_three_dimensions_crash_fbgemm_too():
+    layer, x = nn.Conv3d(18, 18, 3, padding=1, groups=9), torch.randn(2, 18, 5, 5, 5)
+    (node,) = prepared_on(layer, x, "fbgemm").plan.nodes
+    assert "crashes the process" in node.reason
+    converted = convert(prepared_on(layer, x, "qnnpack", reduce_range="always"))
+    with pytest.raises(MismatchError, match=r"cannot run on fbgemm: .*crashes"):
+        RuntimeModel(converted, "fbgemm")
+
+
 @pytest.fixture(params=ENGINES)
 def global_engine(request):
     before = torch.backends.quantized.engine

@@ -10,7 +10,7 @@ from qtool.errors import DtypeError, RangeError
 from qtool.numerics.fake_quantize import fake_quantize
 from qtool.numerics.module import FakeQuantize
 from qtool.numerics.qparams import SCALE_CEILING, SCALE_FLOOR, QParams, affine_qparams, symmetric_qparams
-from qtool.types import Dtype, Granularity, Spec
+from qtool.types import Dtype, FixedParameters, Granularity, Spec
 
 ACTIVATION = Spec(dtype=Dtype.UINT8, qmin=0, qmax=127, reduce_range=True)
 FULL = Spec(dtype=Dtype.UINT8, qmin=0, qmax=255)
@@ -210,3 +210,16 @@ def test_new_module_has_scale_one_and_a_zero_point_in_range():
 def test_repr_says_what_it_does():
     assert repr(activation_module()) == "FakeQuantize(uint8 0..127, per tensor)"
     assert repr(weight_module()) == "FakeQuantize(int8 -127..127, 3 channels on axis 0)"
+
+
+FIXED = Spec(dtype=Dtype.UINT8, qmin=0, qmax=255, fixed=FixedParameters(scale=1 / 128, zero_point=128))
+
+
+def test_case_31_fixed_parameters_stand_from_the_start_and_never_change():
+    module = FakeQuantize(FIXED)
+    assert (float(module.scale), int(module.zero_point)) == (1 / 128, 128)
+    module.set_qparams(QParams(torch.tensor(1 / 128), torch.tensor(128)))
+    with pytest.raises(RangeError, match=r"they are fixed at 0\.0078125 and 128"):
+        module.set_qparams(QParams(torch.tensor(1 / 64), torch.tensor(128)))
+    with pytest.raises(RangeError, match=r"they are fixed at 0\.0078125 and 128"):
+        module.load_state_dict({**module.state_dict(), "zero_point": torch.tensor(0, dtype=torch.int32)})

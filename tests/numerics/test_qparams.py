@@ -17,7 +17,7 @@ from qtool.numerics.qparams import (
     symmetric_qparams,
 )
 from qtool.numerics.quantize import dequantize, quantize
-from qtool.types import Dtype, Spec
+from qtool.types import Dtype, FixedParameters, Spec
 from tests.numerics.strategies import RANGES, code_ranges, finite, observed_ranges
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -162,3 +162,9 @@ def test_case_15_the_floor_is_not_higher_than_needed():
     floor = bias_scale_floor(torch.tensor([5.0, -4.5, 0.0]), 0.5).tolist()
     assert floor == pytest.approx([10 / BIAS_LIMIT, 9 / BIAS_LIMIT, SCALE_FLOOR], rel=3e-7)
     assert floor[0] > 7.843e-10
+
+
+def test_case_31_fixed_parameters_are_the_result_whatever_was_seen():
+    spec = Spec(dtype=Dtype.UINT8, qmin=0, qmax=255, fixed=FixedParameters(scale=1 / 256, zero_point=0))
+    found = qparams_for(0.2, 0.3, spec)
+    assert (float(found.scale), int(found.zero_point), found.zero_point.dtype) == (1 / 256, 0, torch.int32)

@@ -10,7 +10,7 @@ from qtool.config.load import config_from_mapping
 from qtool.errors import ConfigError, UsageError
 from qtool.passes.annotate import annotate
 from qtool.types import Isa, Op, Verdict
-from tests.patterns import Lambda, PaddedConv, bn1d, bn2d, conv
+from tests.patterns import Attention, Lambda, PaddedConv, bn1d, bn2d, conv, tied
 
 X = (2, 4, 8, 8)
 
@@ -46,11 +46,29 @@ def test_a_batch_norm_after_a_linear_of_three_dimensions_is_not_folded():
 
 
 def test_float_islands_say_why():
-    plan = plan_of(nn.Sequential(conv(), nn.SiLU(), nn.Softmax(1)))
+    plan = plan_of(nn.Sequential(conv(), nn.SiLU(), nn.LogSoftmax(1), nn.Softmax(1)))
     assert plan.float_islands() == {
-        "aten.silu.default has no int8 pattern": 1,
-        "aten.softmax.int has no int8 pattern": 1,
+        "aten.silu.default has no int8 pattern: no engine has an int8 kernel for it": 1,
+        "aten.log_softmax.int has no int8 pattern": 1,
+        "none of its inputs is int8": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("layer", "why"),
+    [
+        (nn.PReLU(), "torch's int8 kernel for prelu scales positive values too"),
+        (nn.GELU(), "no engine has an int8 kernel for it"),
+        (Lambda(lambda m, y: y - m.a(y), a=nn.Identity()), "no engine has an int8 kernel for it"),
+        (Lambda(lambda m, y: y / 2.5), "no engine has an int8 kernel for it"),
+        (Lambda(lambda m, y: y @ y.transpose(2, 3)), "both factors come from the input"),
+        (nn.Upsample(scale_factor=2, mode="bicubic"), "no engine has an int8 kernel for it"),
+    ],
+)
+def test_case_12_ops_that_stay_float_say_why(layer, why):
+    plan = plan_of(nn.Sequential(conv(), layer))
+    (reason,) = plan.float_islands()
+    assert why in reason
 
 
 def test_an_add_of_float_values_is_not_quantized_for_its_own_sake():
@@ -133,7 +151,7 @@ def test_case_52_an_unknown_name_is_an_error_with_near_names():
 
 
 def test_int8_where_it_is_impossible_is_an_error():
-    with pytest.raises(UsageError, match=r"'1' cannot run in int8 \(aten.silu.default has no int8 pattern\)"):
+    with pytest.raises(UsageError, match=r"'1' cannot run in int8 \(aten.silu.default has no int8 pattern: .*\)"):
         plan_of(nn.Sequential(conv(), nn.SiLU()), overrides=[{"match": "1", "dtype": "int8"}])
 
 
@@ -171,3 +189,130 @@ def test_case_29_integers_are_neither_observed_nor_changed():
     plan = annotate(program.graph_module().graph, config.quantize, backend="fbgemm", isa=Isa.ANY)
     assert {edge.name for edge in plan.edges} == {"x", "linear", "linear#2"}
     assert node(plan, "add").reason == "its values are not float32"
+
+
+# --- transposed convolutions
+
+
+def up(i=4, o=6, k=3, **kwargs):
+    return nn.Sequential(nn.ConvTranspose2d(i, o, k, **kwargs))
+
+
+@pytest.mark.parametrize("backend", ["onednn", "x86"])
+@pytest.mark.parametrize("channels", [(4, 6), (4, 4)])
+def test_case_09_transposed_convolutions_stay_float_on_onednn_and_x86(backend, channels):
+    for layer, shape in ((nn.ConvTranspose1d(*channels, 3), (2, 4, 8)), (nn.ConvTranspose2d(*channels, 3), X)):
+        (reason,) = plan_of(nn.Sequential(layer), shape, backend=backend).float_islands()
+        assert "wrong where input and output channels differ" in reason
+
+
+def test_case_10_the_usual_upsampling_block_stays_float_on_fbgemm_alone():
+    model, shape = up(16, 8, 2, stride=2), (2, 16, 6, 6)
+    (reason,) = plan_of(model, shape, backend="fbgemm").float_islands()
+    assert "gives other numbers" in reason
+    assert not plan_of(model, shape, backend="qnnpack").float_islands()
+
+
+@pytest.mark.parametrize(
+    ("backend", "groups", "axis"), [("qnnpack", 1, 1), ("qnnpack", 2, None), ("fbgemm", 1, None), ("fbgemm", 2, None)]
+)
+def test_case_11_scales_lie_on_the_axis_of_the_output_channels(backend, groups, axis):
+    (only,) = plan_of(up(4, 8, groups=groups), backend=backend).nodes
+    assert only.weight.axis == axis
+    assert ("lie on no axis" in only.weight.why) == (groups > 1)
+
+
+@pytest.mark.parametrize(("backend", "groups"), [("qnnpack", 2), ("fbgemm", 1)])
+def test_case_11_scales_per_channel_asked_for_in_vain_are_an_error(backend, groups):
+    with pytest.raises(UsageError, match="'channel' is not possible for conv_transpose2d"):
+        plan_of(up(4, 8, groups=groups), backend=backend, weights={"granularity": "channel"})
+
+
+def test_depthwise_of_a_transposed_convolution():
+    (only,) = plan_of(up(4, 8, groups=4), backend="qnnpack").nodes
+    assert (only.depthwise, only.channel_multiplier) == (True, 2)
+    (other,) = plan_of(up(4, 2, groups=2), backend="qnnpack").nodes
+    assert (other.depthwise, other.channel_multiplier) == (False, None)
+
+
+# --- ranges that are known before any data
+
+
+@pytest.mark.parametrize(
+    ("layer", "full", "reduced"),
+    [
+        (nn.Sigmoid(), (1 / 256, 0), (1 / 128, 0)),
+        (nn.Hardsigmoid(), (1 / 256, 0), (1 / 128, 0)),
+        (nn.Softmax(1), (1 / 256, 0), (1 / 128, 0)),
+        (nn.Tanh(), (1 / 128, 128), (1 / 64, 64)),
+    ],
+)
+def test_case_31_known_ranges_have_fixed_parameters(layer, full, reduced):
+    model = nn.Sequential(conv(), layer, conv(8, 4))
+    for backend, expected in (("qnnpack", full), ("fbgemm", reduced)):
+        fixed = plan_of(model, backend=backend).edge("1").spec.fixed
+        assert (fixed.scale, fixed.zero_point) == expected
+
+
+def test_case_31_values_that_are_only_moved_keep_the_parameters():
+    plan = plan_of(nn.Sequential(conv(), nn.Sigmoid(), nn.MaxPool2d(2), nn.Flatten()), backend="qnnpack")
+    assert {edge.spec.fixed is not None for edge in plan.edges if edge.group == "1"} == {True}
+    both = Lambda(lambda m, x: torch.cat([m.a(x).sigmoid(), m.a(x).softmax(1)], 1), a=conv())
+    assert plan_of(both).edge("cat").spec.fixed is not None
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Lambda(lambda m, x: torch.cat([m.a(x).sigmoid(), m.a(x)], 1), a=conv()),
+        Lambda(lambda m, x: torch.cat([m.a(x).sigmoid(), m.a(x).tanh()], 1), a=conv()),
+        Lambda(lambda m, x: m.a(x).sigmoid().clamp(2.0, 3.0), a=conv()),
+    ],
+)
+def test_case_31_a_value_that_shares_its_scale_with_another_is_observed_and_says_so(model):
+    plan = plan_of(model)
+    edge = plan.edge("sigmoid")
+    assert edge.spec.fixed is None
+    assert "so it is observed" in edge.spec.why
+
+
+def test_case_30_a_masked_softmax_stays_float():
+    plan = plan_of(Attention(), (2, 6, 8))
+    assert node(plan, "add").reason == "one operand is a constant of the model"
+    assert node(plan, "softmax").reason == "none of its inputs is int8"
+
+
+# --- shared modules and parameters
+
+
+def test_case_16_a_cat_can_be_kept_float():
+    model = Lambda(lambda m, x: torch.cat([m.a(x), m.b(x)], 1), a=conv(), b=conv())
+    plan = plan_of(model, overrides=[{"match": "cat", "dtype": "float"}])
+    assert node(plan, "cat").verdict is Verdict.FLOAT
+    assert {edge.group for edge in plan.edges} == {"x", "a", "b"}
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.middle, self.head = nn.Embedding(10, 4), nn.Linear(4, 4), nn.Linear(4, 10, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, i):
+        return self.head(self.middle(self.table(i)))
+
+
+def test_case_55_an_embedding_tied_to_an_int8_layer_says_that_it_is_stored_twice():
+    i = torch.randint(0, 10, (2, 5))
+    graph = capture(Tied().eval(), (i,), describe_inputs((i,))).graph_module().graph
+    config = config_from_mapping({"target": {"backend": "fbgemm"}})
+    plan = annotate(graph, config.quantize, backend="fbgemm", isa=Isa.ANY)
+    assert node(plan, "head").verdict is Verdict.INT8
+    assert node(plan, "table").reason.endswith("the weight of 'head' too, stored in float here and in int8 there")
+
+
+def test_case_55_tied_layers_say_whether_they_are_stored_twice():
+    for bias, notes in ((False, 0), (True, 1)):
+        model = tied(nn.Sequential(nn.Linear(6, 6, bias=bias), nn.Linear(6, 6, bias=bias)))
+        reasons = [n.reason for n in plan_of(model, (4, 6)).nodes]
+        assert sum("stored twice: bias or batch norm differ" in reason for reason in reasons) == notes

@@ -2,7 +2,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from qtool.passes.weight_layout import num_output_channels, per_output_channel
+from qtool.passes.weight_layout import WeightLayout, num_output_channels, per_output_channel
 
 CONVOLUTIONS = {0: (F.conv1d, F.conv2d, F.conv3d), 1: (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)}
 
@@ -30,3 +30,20 @@ def test_a_linear_weight_has_no_kernel():
 def test_groups_follow_one_another():
     laid_out = per_output_channel(torch.arange(4), (4, 2, 3), axis=1, groups=2)
     assert laid_out[..., 0].tolist() == [[0, 1], [0, 1], [2, 3], [2, 3]]
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_channels_first_has_a_row_of_weights_for_each_output_channel(axis, groups):
+    inputs, outputs = 2 * groups, 4 * groups
+    shape = (outputs, inputs // groups, 3) if axis == 0 else (inputs, outputs // groups, 3)
+    layout = WeightLayout(axis, groups)
+    channel = torch.arange(outputs)
+    rows = layout.channels_first(layout.spread(channel, shape).expand(shape))
+    assert rows.shape == (outputs, inputs // groups, 3)
+    assert torch.equal(rows, channel.view(-1, 1, 1).expand_as(rows))
+
+
+def test_only_groups_of_a_transposed_convolution_leave_no_axis():
+    axes = [WeightLayout(axis, groups).channel_axis for axis in (0, 1) for groups in (1, 2)]
+    assert axes == [0, 0, 1, None]

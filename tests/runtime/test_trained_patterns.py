@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
+from qtool.errors import MismatchError
 from qtool.runtime.module import RuntimeModel
 from qtool.runtime.verify import step_differences
 from qtool.workflows.convert import convert
@@ -35,6 +36,10 @@ def test_a_trained_pattern_is_deployed_as_it_is(name):
         for one, other in zip(tree_leaves(converted(x)), tree_leaves(prepared(x)), strict=True):
             assert torch.equal(one, other)
     for engine in ("fbgemm", "x86", "onednn", "qnnpack"):
+        if PATTERNS[name].islands_on(engine) > PATTERNS[name].islands_on("fbgemm"):
+            with pytest.raises(MismatchError, match=f"cannot run on {engine}"):
+                RuntimeModel(converted, engine)
+            continue
         lowered = RuntimeModel(converted, engine).body
         differences = step_differences(prepared, lowered, (x,))
         assert differences.keys() == {edge.name for edge in prepared.plan.edges}

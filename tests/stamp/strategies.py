@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from qtool.plan import EdgePlan, NodePlan, Plan
 from qtool.stamp.schema import InputStamp, NodeStamp, SaturationStamp, Stamp, TensorStamp
-from qtool.types import DTYPE_LIMITS, Dtype, Granularity, Isa, Op, Spec, Stage, Verdict
+from qtool.types import DTYPE_LIMITS, Dtype, FixedParameters, Granularity, Isa, Op, Spec, Stage, Verdict
 
 texts = st.text(max_size=12)
 digests = st.binary(max_size=4).map(lambda data: hashlib.sha256(data).hexdigest())
@@ -38,9 +38,14 @@ def layouts(draw):
 
 @st.composite
 def specs(draw):
+    layout = draw(layouts())
+    is_fixed = layout["axis"] is None and draw(st.booleans())
+    zero_points = st.integers(layout["qmin"], layout["qmax"])
+    fixed = st.builds(FixedParameters, scale=scales, zero_point=zero_points) if is_fixed else st.none()
     return Spec(
-        **draw(layouts()),
-        symmetric=draw(st.booleans()),
+        **layout,
+        symmetric=not is_fixed and draw(st.booleans()),
+        fixed=draw(fixed),
         reduce_range=draw(st.booleans()),
         observer=draw(texts),
         why=draw(texts),

@@ -59,6 +59,21 @@ ATEN_LAYOUT: Final = OpRule(
     op=Op.LAYOUT, support=Support.EQUAL, shares_input_parameters=True, source=f"{ATEN}TensorOperators.cpp"
 )
 
+_FIXED: Final = "its output has a fixed scale and zero point"
+
+ATEN_INTERPOLATE: Final = OpRule(
+    op=Op.INTERPOLATE, support=Support.EQUAL, source=f"{ATEN}UpSampleBilinear2d.cpp", measured=_MEASURED
+)
+ATEN_FUNCTIONS: Final = (
+    OpRule(op=Op.SIGMOID, support=Support.EQUAL, note=_FIXED, source=f"{ATEN}qsigmoid.cpp", measured=_MEASURED),
+    OpRule(op=Op.HARDSIGMOID, support=Support.EQUAL, note=_FIXED, source=f"{ATEN}qhardsigmoid.cpp", measured=_MEASURED),
+    OpRule(op=Op.TANH, support=Support.EQUAL, note=_FIXED, source=f"{ATEN}qtanh.cpp", measured=_MEASURED),
+    OpRule(op=Op.SOFTMAX, support=Support.EQUAL, note=_FIXED, source=f"{ATEN}qsoftmax.cpp", measured=_MEASURED),
+    OpRule(op=Op.HARDSWISH, support=Support.EQUAL, source=f"{ATEN}qhardswish.cpp", measured=_MEASURED),
+    OpRule(op=Op.LEAKY_RELU, support=Support.EQUAL, source=f"{ATEN}qrelu.cpp", measured=_MEASURED),
+)
+"""Functions of one value, and softmax."""
+
 ATEN_RULES: Final = (
     ATEN_ADD,
     ATEN_MUL,
@@ -66,6 +81,8 @@ ATEN_RULES: Final = (
     ATEN_MAX_POOL,
     ATEN_AVG_POOL,
     ATEN_MEAN,
+    ATEN_INTERPOLATE,
     ATEN_ACTIVATION,
     ATEN_LAYOUT,
+    *ATEN_FUNCTIONS,
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from qtool.backends.catalog.aten_ops import ATEN, ATEN_RULES, CLAMPS
-from qtool.backends.record import Backend, ConvFault, IsaCap, KernelIsa, OpRule, Saturates, Support
+from qtool.backends.record import Backend, GroupedFault, IsaCap, KernelIsa, OpRule, Saturates, Support, TransposedFault
 from qtool.types import Granularity, Op
 
 FBGEMM: Final = "https://github.com/pytorch/FBGEMM/blob/main/src/"
@@ -20,14 +20,21 @@ FBGEMM_CAP: Final = IsaCap(
     usable=(("AVX2", ()), ("AVX512", ()), ("AVX512_256", ())),
     source=f"{FBGEMM}Utils.cc",
 )
-FBGEMM_OVERRUN: Final = ConvFault(
-    kernel=(3, 3),
-    channels_per_group=(2, 4),
-    multiple_of=16,
-    what="fbgemm's kernel for few channels per group writes behind its buffers and crashes the process",
+_OVERRUN_WORDS: Final = "fbgemm's kernel for few channels per group writes behind its buffers and crashes the process"
+FBGEMM_OVERRUN: Final = GroupedFault(kernel=(3, 3), channels_per_group=(2, 4), multiple_of=16, what=_OVERRUN_WORDS)
+FBGEMM_OVERRUN_3D: Final = GroupedFault(
+    kernel=(3, 3, 3), channels_per_group=(2, 4), multiple_of=16, what=_OVERRUN_WORDS
+)
+_DIRECT: Final = TransposedFault(
+    kernel_height=2,
+    multiple_of=8,
+    what="fbgemm's kernel for transposed convolutions with a window of height 2 gives other numbers",
 )
 _CHANNEL_FIRST: Final = (Granularity.CHANNEL, Granularity.TENSOR)
+_ONE_SCALE: Final = (Granularity.TENSOR,)
 _MEASURED: Final = "tests/backends/test_kernel_saturation.py"
+_MEASURED_TRANSPOSED: Final = "tests/backends/test_transposed.py"
+_TENSOR_ONLY: Final = "its weight has one scale: the kernel refuses one a channel"
 
 BACKEND: Final = Backend(
     name="fbgemm",
@@ -60,6 +67,44 @@ BACKEND: Final = Backend(
             note="the depthwise kernel is written for AVX2 and runs on every CPU",
             source=f"{FBGEMM}GenerateI8Depthwise.cc",
             measured=_MEASURED,
+        ),
+        OpRule(
+            op=Op.CONV3D,
+            support=Support.WRONG_UNLESS,
+            unless="its input uses 0..127, or the CPU has AVX-512 VNNI and it is not depthwise",
+            granularities=_CHANNEL_FIRST,
+            saturates=Saturates.WITHOUT_VNNI,
+            depthwise_saturates=Saturates.ALWAYS,
+            fused_activations=CLAMPS,
+            faults=(FBGEMM_OVERRUN_3D,),
+            note="the depthwise kernel is written for AVX2 and runs on every CPU",
+            source=f"{FBGEMM}FbgemmI8Depthwise3DAvx2.cc",
+            measured=_MEASURED,
+        ),
+        OpRule(
+            op=Op.CONV_TRANSPOSE1D,
+            support=Support.WRONG_UNLESS,
+            unless="its input uses 0..127, or the CPU has AVX-512 VNNI",
+            granularities=_ONE_SCALE,
+            saturates=Saturates.WITHOUT_VNNI,
+            depthwise_saturates=Saturates.WITHOUT_VNNI,
+            fused_activations=CLAMPS,
+            note=_TENSOR_ONLY,
+            source=f"{ATEN}qconv_prepack.cpp",
+            measured=_MEASURED_TRANSPOSED,
+        ),
+        OpRule(
+            op=Op.CONV_TRANSPOSE2D,
+            support=Support.WRONG_UNLESS,
+            unless="its input uses 0..127, or the CPU has AVX-512 VNNI",
+            granularities=_ONE_SCALE,
+            saturates=Saturates.WITHOUT_VNNI,
+            depthwise_saturates=Saturates.WITHOUT_VNNI,
+            fused_activations=CLAMPS,
+            faults=(_DIRECT,),
+            note=_TENSOR_ONLY,
+            source=f"{FBGEMM}DirectConv.cc",
+            measured=_MEASURED_TRANSPOSED,
         ),
         OpRule(
             op=Op.LINEAR,

@@ -32,6 +32,16 @@ _CHANNEL_FIRST: Final = (Granularity.CHANNEL, Granularity.TENSOR)
 _UNLESS: Final = "its input uses 0..127, or the CPU has VNNI (AVX-512 VNNI, AVX-VNNI or AMX)"
 _UNLESS_CONV: Final = f"{_UNLESS}, or it is depthwise"
 _MEASURED: Final = "tests/backends/test_kernel_saturation.py"
+ONEDNN_TRANSPOSED: Final = tuple(
+    OpRule(
+        op=op,
+        support=Support.UNSUPPORTED,
+        note="the packed kernel is wrong where input and output channels differ; plain tensors have none",
+        source=f"{ATEN}qconv.cpp",
+        measured="tests/backends/test_transposed.py",
+    )
+    for op in (Op.CONV_TRANSPOSE1D, Op.CONV_TRANSPOSE2D)
+)
 
 BACKEND: Final = Backend(
     name="onednn",
@@ -64,6 +74,18 @@ BACKEND: Final = Backend(
             source=_INT8,
             measured=_MEASURED,
         ),
+        OpRule(
+            op=Op.CONV3D,
+            support=Support.WRONG_UNLESS,
+            unless=_UNLESS_CONV,
+            granularities=_CHANNEL_FIRST,
+            saturates=Saturates.WITHOUT_VNNI,
+            fused_activations=CLAMPS,
+            note="depthwise ones run on the reference kernel, which is exact and slow",
+            source=f"{ONEDNN}src/cpu/x64/jit_avx512_core_x8s8s32x_conv_kernel.cpp",
+            measured=_MEASURED,
+        ),
+        *ONEDNN_TRANSPOSED,
         OpRule(
             op=Op.LINEAR,
             support=Support.WRONG_UNLESS,

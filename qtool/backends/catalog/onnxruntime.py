@@ -17,6 +17,7 @@ ORT: Final = "https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/cor
 ORT_DOC: Final = "https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html"
 _DEPTHWISE: Final = f"{ORT}mlas/lib/qdwconv.cpp"
 _QDQ: Final = f"{ORT}optimizer/qdq_transformer/selectors_actions/qdq_selector_action_transformer.cc"
+_FLOAT: Final = "runs in float between dequantize and quantize"
 _CHANNEL_FIRST: Final = (Granularity.CHANNEL, Granularity.TENSOR)
 _UNLESS: Final = "its input uses 0..127, or the CPU has VNNI (AVX-512 VNNI, AVX-VNNI or AMX)"
 _UNLESS_CONV: Final = f"{_UNLESS}, or it is depthwise"
@@ -47,6 +48,17 @@ BACKEND: Final = Backend(
             source=_DEPTHWISE,
         ),
         OpRule(
+            op=Op.CONV3D,
+            support=Support.WRONG_UNLESS,
+            unless=_UNLESS_CONV,
+            granularities=_CHANNEL_FIRST,
+            saturates=Saturates.WITHOUT_VNNI,
+            fused_activations=CLAMPS,
+            source=_DEPTHWISE,
+        ),
+        OpRule(op=Op.CONV_TRANSPOSE1D, support=Support.UNSUPPORTED, source=ORT_DOC),
+        OpRule(op=Op.CONV_TRANSPOSE2D, support=Support.UNSUPPORTED, source=ORT_DOC),
+        OpRule(
             op=Op.LINEAR,
             support=Support.WRONG_UNLESS,
             unless=_UNLESS,
@@ -61,8 +73,15 @@ BACKEND: Final = Backend(
         OpRule(op=Op.MAX_POOL, support=Support.EQUAL, shares_input_parameters=True, source=_QDQ),
         OpRule(op=Op.AVG_POOL, support=Support.EQUAL, source=_QDQ),
         OpRule(op=Op.MEAN, support=Support.EQUAL, source=_QDQ),
+        OpRule(op=Op.INTERPOLATE, support=Support.EQUAL, note=_FLOAT, source=_QDQ),
         OpRule(op=Op.ACTIVATION, support=Support.EQUAL, shares_input_parameters=True, source=_QDQ),
         OpRule(op=Op.LAYOUT, support=Support.EQUAL, shares_input_parameters=True, source=_QDQ),
+        OpRule(op=Op.SIGMOID, support=Support.EQUAL, source=_QDQ),
+        OpRule(op=Op.HARDSIGMOID, support=Support.EQUAL, note=_FLOAT, source=_QDQ),
+        OpRule(op=Op.TANH, support=Support.EQUAL, note=_FLOAT, source=_QDQ),
+        OpRule(op=Op.SOFTMAX, support=Support.EQUAL, source=_QDQ),
+        OpRule(op=Op.HARDSWISH, support=Support.EQUAL, note=_FLOAT, source=_QDQ),
+        OpRule(op=Op.LEAKY_RELU, support=Support.EQUAL, source=_QDQ),
     ),
     source=ORT_DOC,
 )

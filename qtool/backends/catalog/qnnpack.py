@@ -15,6 +15,8 @@ from qtool.backends.catalog.aten_ops import (
     ATEN_ADD,
     ATEN_AVG_POOL,
     ATEN_CAT,
+    ATEN_FUNCTIONS,
+    ATEN_INTERPOLATE,
     ATEN_LAYOUT,
     ATEN_MAX_POOL,
     ATEN_MEAN,
@@ -28,6 +30,7 @@ QNNPACK: Final = f"{ATEN}qnnpack/src/"
 _CHANNEL_FIRST: Final = (Granularity.CHANNEL, Granularity.TENSOR)
 _OTHER_ENGINE: Final = "torch.backends.quantized.engine is another one while it runs"
 _MEASURED: Final = "tests/backends/test_kernel_saturation.py"
+_MEASURED_TRANSPOSED: Final = "tests/backends/test_transposed.py"
 
 BACKEND: Final = Backend(
     name="qnnpack",
@@ -52,6 +55,30 @@ BACKEND: Final = Backend(
             measured=_MEASURED,
         ),
         OpRule(
+            op=Op.CONV3D,
+            support=Support.EQUAL,
+            granularities=_CHANNEL_FIRST,
+            fused_activations=CLAMPS,
+            source=f"{QNNPACK}q8conv/4x4c2-sse2.c",
+            measured=_MEASURED,
+        ),
+        OpRule(
+            op=Op.CONV_TRANSPOSE1D,
+            support=Support.EQUAL,
+            granularities=_CHANNEL_FIRST,
+            fused_activations=CLAMPS,
+            source=f"{QNNPACK}deconv-run.cc",
+            measured=_MEASURED_TRANSPOSED,
+        ),
+        OpRule(
+            op=Op.CONV_TRANSPOSE2D,
+            support=Support.EQUAL,
+            granularities=_CHANNEL_FIRST,
+            fused_activations=CLAMPS,
+            source=f"{QNNPACK}deconv-run.cc",
+            measured=_MEASURED_TRANSPOSED,
+        ),
+        OpRule(
             op=Op.LINEAR,
             support=Support.EQUAL,
             granularities=_CHANNEL_FIRST,
@@ -69,12 +96,14 @@ BACKEND: Final = Backend(
             unless=f"it has no padding or counts it (count_include_pad), or {_OTHER_ENGINE}",
         ),
         ATEN_MEAN,
+        ATEN_INTERPOLATE,
         replace(
             ATEN_ACTIVATION,
             support=Support.WRONG_UNLESS,
             unless=f"it is relu, its tensor is not channels_last, or {_OTHER_ENGINE}",
         ),
         ATEN_LAYOUT,
+        *ATEN_FUNCTIONS,
     ),
     source=f"{ATEN}qnnpack/README.md",
 )

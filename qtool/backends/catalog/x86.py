@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from qtool.backends.catalog.aten_ops import ATEN, ATEN_RULES, CLAMPS
-from qtool.backends.catalog.fbgemm import FBGEMM_CAP, FBGEMM_OVERRUN
-from qtool.backends.catalog.onednn import ONEDNN_CAP
+from qtool.backends.catalog.fbgemm import FBGEMM_CAP, FBGEMM_OVERRUN, FBGEMM_OVERRUN_3D
+from qtool.backends.catalog.onednn import ONEDNN_CAP, ONEDNN_TRANSPOSED
 from qtool.backends.record import Backend, KernelIsa, OpRule, Saturates, Support
 from qtool.types import Granularity, Op
 
@@ -49,6 +49,20 @@ BACKEND: Final = Backend(
             source=_CHOICE,
             measured=_MEASURED,
         ),
+        OpRule(
+            op=Op.CONV3D,
+            support=Support.WRONG_UNLESS,
+            unless="its input uses 0..127, or the CPU has AVX-512 VNNI and it is not depthwise",
+            granularities=_CHANNEL_FIRST,
+            saturates=Saturates.WITHOUT_VNNI,
+            depthwise_saturates=Saturates.ALWAYS,
+            fused_activations=CLAMPS,
+            faults=(FBGEMM_OVERRUN_3D,),
+            note="more than 100 groups go to fbgemm's depthwise kernel, which saturates with VNNI too",
+            source=_CHOICE,
+            measured=_MEASURED,
+        ),
+        *ONEDNN_TRANSPOSED,
         OpRule(
             op=Op.LINEAR,
             support=Support.WRONG_UNLESS,

@@ -15,6 +15,9 @@ EXECUTORCH: Final = "https://github.com/pytorch/executorch/blob/main/backends/xn
 XNNPACK: Final = "https://github.com/google/XNNPACK/blob/master/src/"
 _GEMM: Final = f"{XNNPACK}qs8-qc8w-gemm/gen/qs8-qc8w-gemm-4x8c8-minmax-fp32-avx2.c"
 _NODES: Final = f"{EXECUTORCH}partition/config/generic_node_configs.py"
+_GEMMS: Final = f"{EXECUTORCH}partition/config/gemm_configs.py"
+_TRANSPOSED: Final = "left in float: releases took the scales from the wrong axis of the weight"
+_FLOAT_ONLY: Final = "the delegate takes it in float only"
 _CHANNEL_FIRST: Final = (Granularity.CHANNEL, Granularity.TENSOR)
 _FUSED: Final = ("relu", "relu6", "hardtanh")
 
@@ -39,6 +42,9 @@ BACKEND: Final = Backend(
             fused_activations=_FUSED,
             source=_GEMM,
         ),
+        OpRule(op=Op.CONV3D, support=Support.UNSUPPORTED, note="convolutions of two dimensions only", source=_GEMMS),
+        OpRule(op=Op.CONV_TRANSPOSE1D, support=Support.UNSUPPORTED, note=_TRANSPOSED, source=_GEMMS),
+        OpRule(op=Op.CONV_TRANSPOSE2D, support=Support.UNSUPPORTED, note=_TRANSPOSED, source=_GEMMS),
         OpRule(
             op=Op.LINEAR,
             support=Support.EQUAL,
@@ -53,12 +59,17 @@ BACKEND: Final = Backend(
         OpRule(
             op=Op.AVG_POOL,
             support=Support.UNSUPPORTED,
-            note="the delegate takes it in float only; pooling to 1x1 is a mean",
+            note=f"{_FLOAT_ONLY}; pooling to 1x1 is a mean",
             source=_NODES,
         ),
         OpRule(op=Op.MEAN, support=Support.EQUAL, source=_NODES),
+        OpRule(op=Op.INTERPOLATE, support=Support.UNSUPPORTED, note=_FLOAT_ONLY, source=_NODES),
         OpRule(op=Op.ACTIVATION, support=Support.EQUAL, shares_input_parameters=True, source=_NODES),
         OpRule(op=Op.LAYOUT, support=Support.EQUAL, shares_input_parameters=True, source=_NODES),
+        *(
+            OpRule(op=op, support=Support.UNSUPPORTED, note=_FLOAT_ONLY, source=_NODES)
+            for op in (Op.SIGMOID, Op.HARDSIGMOID, Op.TANH, Op.SOFTMAX, Op.HARDSWISH, Op.LEAKY_RELU)
+        ),
     ),
     source=f"{EXECUTORCH}quantizer/xnnpack_quantizer.py",
 )

@@ -30,7 +30,7 @@ class KernelCase:
 
 @dataclass(frozen=True, kw_only=True)
 class Geometry:
-    """The shape of a kernel call; no kernel is a linear, one number a conv1d, two a conv2d."""
+    """The shape of a kernel call; no kernel is a linear, one number a conv1d, two a conv2d, three a conv3d."""
 
     channels: tuple[int, int]  # in, out
     kernel: tuple[int, ...] = ()

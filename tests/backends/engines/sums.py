@@ -33,7 +33,7 @@ def _exact_sums(case, x, weight):
     x, weight = x.double(), weight.double()
     if case["op"] == "linear":
         return x @ weight.T
-    conv = torch.nn.functional.conv1d if case["op"] == "conv1d" else torch.nn.functional.conv2d
+    conv = getattr(torch.nn.functional, case["op"])
     return conv(x, weight, None, case["stride"], case["padding"], case["dilation"], case["groups"])
 
 
@@ -61,9 +61,8 @@ def _run_packed(case, x, weight, bias):
     ops = torch.ops.quantized
     if case["op"] == "linear":
         return ops.linear(x, ops.linear_prepack(weight, bias), 1.0, 0).int_repr()
-    if case["op"] == "conv1d":
-        return ops.conv1d(x, ops.conv1d_prepack(weight, bias, *_geometry(case)), 1.0, 0).int_repr()
-    return ops.conv2d(x, ops.conv2d_prepack(weight, bias, *_geometry(case)), 1.0, 0).int_repr()
+    packed = getattr(ops, f"{case['op']}_prepack")(weight, bias, *_geometry(case))
+    return getattr(ops, case["op"])(x, packed, 1.0, 0).int_repr()
 
 
 def _quantized_weight(weight, *, per_channel):

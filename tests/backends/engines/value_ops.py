@@ -73,5 +73,38 @@ def _ops(a, b):
     yield "adaptive avg_pool", functional.adaptive_avg_pool2d(a.tensor, 2), a.quantized(real)
     for axes in ((2, 3), (1,)):
         yield f"mean {axes}", torch.mean(a.tensor, axes), a.quantized(a.real.mean(axes))
+    yield (
+        "bilinear",
+        functional.interpolate(a.tensor, scale_factor=2, mode="bilinear"),
+        a.quantized(functional.interpolate(a.real, scale_factor=2, mode="bilinear")),
+    )
+    yield from _functions(a)
     yield "relu", torch.relu(a.tensor), a.quantized(a.real.clamp(min=0))
     yield "hardtanh", torch.clamp(a.tensor, -0.1, 1.0), a.quantized(a.real.clamp(-0.1, 1.0))
+
+
+def _functions(a):
+    """Yield the functions of one value: those whose output parameters are fixed, and those that are given some."""
+    ops = torch.ops.quantized
+    yield "sigmoid", torch.sigmoid(a.tensor), _quantize(a.real.sigmoid(), 1 / 256, 0)
+    yield "hardsigmoid", functional.hardsigmoid(a.tensor), _quantize(functional.hardsigmoid(a.real), 1 / 256, 0)
+    yield "tanh", torch.tanh(a.tensor), _quantize(a.real.tanh(), 1 / 128, 128)
+    yield "softmax", ops.softmax(a.tensor, 1, 1 / 256, 0), _quantize(a.real.softmax(1), 1 / 256, 0)
+    real = functional.hardswish(a.real)
+    parameters = _output_parameters(real)
+    yield "hardswish", ops.hardswish(a.tensor, *parameters), _quantize(real, *parameters)
+    real = functional.leaky_relu(a.real, 0.1)
+    parameters = _output_parameters(real)
+    yield "leaky_relu", ops.leaky_relu(a.tensor, 0.1, False, *parameters), _quantize(real, *parameters)
+
+
+def prelu_steps(request):
+    """Return the largest distance in steps of prelu with one slope, whose code is the largest or not."""
+    engine, slope, code = request
+    torch.backends.quantized.engine = engine
+    a = _Codes(torch.arange(256, dtype=torch.uint8).view(1, 1, -1), 0.02, 100)
+    real = torch.where(a.real > 0, a.real, a.real * slope)
+    parameters = _output_parameters(real)
+    weight = torch._make_per_tensor_quantized_tensor(torch.tensor([code], dtype=torch.uint8), slope / code, 0)
+    found = torch.ops.quantized.prelu(a.tensor, weight, *parameters)
+    return int((found.int_repr().double() - _quantize(real, *parameters)).abs().max())

@@ -14,11 +14,13 @@ warnings.filterwarnings("ignore")  # torch announces the end of quint8 tensors a
 
 import torch  # noqa: E402
 
-from tests.backends.engines import sums, torch_defaults, value_ops  # noqa: E402
+from tests.backends.engines import sums, torch_defaults, transposed, value_ops  # noqa: E402
 
 JOBS = {
     "largest_errors": sums.largest_errors,
+    "transposed": transposed.largest_steps,
     "value_ops": value_ops.largest_steps,
+    "prelu_steps": value_ops.prelu_steps,
     "torch_defaults": torch_defaults.all_engines,
     "torch_range_helper": torch_defaults.range_helper,
     "supported_engines": lambda _: list(torch.backends.quantized.supported_engines),

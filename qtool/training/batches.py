@@ -1,0 +1,120 @@
+"""The batches of an epoch: every sample once, in an order and with random changes that follow from seed and epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from qtool.data.batch import Batch, stack
+from qtool.data.draws import drawing_from, seed_of
+from qtool.data.python_source import UserStream
+from qtool.data.shapes import check_sample
+from qtool.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from qtool.config.train import TrainConfig
+    from qtool.data.batch import Sample
+    from qtool.data.sources import DataSource
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingBatches:
+    """The shuffled batches of a source.
+
+    What a sample draws (augmentation, code of the user's) follows from seed, epoch and its number, so batches are the
+    same with any number of worker processes, and after any resume.
+
+    Attributes:
+        source: `data.train`, opened.
+        settings: seed, number of workers, and whether a last batch that is not full is left out.
+
+    Raises:
+        DataError: the source is a stream, which cannot be shuffled; or no batch is left.
+    """
+
+    source: DataSource
+    settings: TrainConfig
+
+    def __post_init__(self) -> None:
+        if isinstance(self.source.samples, UserStream):
+            msg = "data.train is a stream, which cannot be shuffled: return a list or a torch Dataset of single samples"
+            raise DataError(msg)
+        if not self.num_batches:
+            msg = (
+                f"data.train has {len(self.source)} samples, not one batch of {self.source.batch_size}: make it smaller"
+            )
+            raise DataError(msg)
+
+    @property
+    def num_batches(self) -> int:
+        """Optimizer steps of an epoch."""
+        return -(-self.num_samples // self.source.batch_size)
+
+    @property
+    def num_samples(self) -> int:
+        """Samples of an epoch.
+
+        A last batch of one sample is always left out (batch norm has nothing to normalize over in it), unless all
+        batches have one.
+        """
+        num_samples, batch_size = len(self.source), self.source.batch_size
+        rest = num_samples % batch_size
+        is_left_out = rest > 0 and (self.settings.drop_last or rest == 1)
+        return num_samples - rest if is_left_out else num_samples
+
+    def of(self, epoch: int) -> Iterator[Batch]:
+        """Yield the batches of an epoch, counted from 1.
+
+        Raises:
+            DataError: a sample cannot be read or does not fit the model.
+        """
+        # RandomState's stream is promised never to change: NEP 19.
+        order = np.random.RandomState(seed_of(self.settings.seed, epoch)).permutation(len(self.source)).tolist()
+        size = self.source.batch_size
+        batches = [order[start : start + size] for start in range(0, self.num_samples, size)]
+        loader = DataLoader(
+            _EpochOfBatches(self.source, self.settings.seed, epoch),
+            sampler=batches,
+            batch_size=None,
+            collate_fn=_as_it_is,
+            num_workers=self.settings.num_workers,
+            generator=torch.Generator().manual_seed(seed_of(self.settings.seed, epoch)),
+        )
+        for batch in loader:
+            if isinstance(batch, DataError):
+                raise batch
+            yield batch
+
+
+class _EpochOfBatches(Dataset[Batch | DataError]):
+    """Makes batches from the numbers of their samples, in a worker process or in this one."""
+
+    def __init__(self, source: DataSource, seed: int, epoch: int) -> None:
+        self._source = source
+        self._seed = seed
+        self._epoch = epoch
+
+    def __getitem__(self, numbers: Sequence[int]) -> Batch | DataError:
+        """Return a batch. Errors are returned, since a worker that raises them adds its stack to their message."""
+        try:
+            return stack([self._sample(number) for number in numbers])
+        except DataError as error:
+            return error
+
+    def _sample(self, number: int) -> Sample:
+        selected = self._source.samples
+        assert not isinstance(selected, UserStream)
+        with drawing_from(self._seed, self._epoch, number):
+            sample = selected.samples[selected.indices[number]]
+        check_sample(sample, self._source.inputs)
+        return sample
+
+
+def _as_it_is(batch: Any) -> Any:  # noqa: ANN401 - torch calls it with batches or errors, and types it for lists
+    return batch

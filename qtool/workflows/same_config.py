@@ -1,0 +1,85 @@
+"""Whether a prepared model, or a checkpoint, is what a config asks to train: silently other would be silently wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import torch
+
+from qtool.config.differences import differences
+from qtool.config.load import config_from_mapping
+from qtool.config.paths import without_folders
+from qtool.errors import MismatchError, ModelError
+from qtool.runtime.prepared import PreparedModel
+
+if TYPE_CHECKING:
+    from qtool.config.document import Tree
+    from qtool.config.schema import Config
+    from qtool.training.checkpoint import Checkpoint
+
+
+def check_trainable(model: object, config: Config) -> PreparedModel:
+    """Return the model, a prepared one with a graph to train, planned for the config's target and quantize.
+
+    Raises:
+        ModelError: it is another kind of model, or was prepared for calibration only.
+        MismatchError: it was planned for another target, or with other settings; they are named.
+    """
+    if not isinstance(model, PreparedModel):
+        msg = "the model is converted already; train takes what `qtool prepare` wrote"
+        raise ModelError(msg)
+    found = model.origin.config.model_dump(mode="json", include={"target", "quantize"})
+    wanted = config.model_dump(mode="json", include={"target", "quantize"})
+    if other := differences(found, without_folders(wanted)):
+        msg = (
+            f"the model was prepared with another config: {'; '.join(other)}. Prepare it anew with this one, or train "
+            "with the config that it was prepared with"
+        )
+        raise MismatchError(msg)
+    if not model.is_trainable:
+        msg = "the model has no graph to train: prepare it with quantize.mode: qat"
+        raise ModelError(msg)
+    return model
+
+
+def check_resumable(checkpoint: Checkpoint, config: Config, num_samples: int, *, allow_change: bool) -> None:
+    """Compare a checkpoint with what it is to go on as.
+
+    Args:
+        checkpoint: where the training was interrupted.
+        config: what it goes on with.
+        num_samples: samples of `data.train` now.
+        allow_change: let the bytes at the end be others: other keys of the config than target, quantize and the kind
+            of the optimizer may differ, the number of samples, and torch's version.
+
+    Raises:
+        MismatchError: something else differs, or nothing is left to train.
+    """
+    state, found = checkpoint.state, config_from_mapping(json.loads(checkpoint.config_json), "the checkpoint's config")
+    changes = differences(_tree(found), _tree(config))
+    changes += differences(
+        {"samples of data.train": state.num_samples, "torch": state.torch_version},
+        {"samples of data.train": num_samples, "torch": str(torch.__version__)},
+    )
+    if changes and not allow_change:
+        msg = (
+            f"the checkpoint is of another training: {'; '.join(changes)}. Go on as it began, or with "
+            "--allow-config-change, which no longer ends where an uninterrupted training would"
+        )
+        raise MismatchError(msg)
+    assert found.train is not None
+    assert config.train is not None  # both were trained
+    if found.train.optimizer.kind != config.train.optimizer.kind:
+        kind = found.train.optimizer.kind
+        msg = f"the checkpoint's optimizer is of kind {kind!r}, whose state no other can take on; keep that kind"
+        raise MismatchError(msg)
+    if state.epoch > config.train.epochs:
+        left = f"train.epochs is {config.train.epochs}: nothing is left to train"
+        msg = f"the checkpoint has {state.epoch} epochs, and {left}"
+        raise MismatchError(msg)
+
+
+def _tree(config: Config) -> Tree:
+    tree: Tree = json.loads(config.to_json())
+    return tree
