@@ -64,6 +64,6 @@ check: lint type test ## what CI runs
 	@echo "Installing into .venv: about 5.5 GB, some minutes"
 	$(BASE_PYTHON) -m venv .venv
 	$(PIP_INSTALL) setuptools
-	$(PIP_INSTALL) --no-build-isolation --editable '.[dev]'
+	$(PIP_INSTALL) --no-build-isolation --editable '.[dev,onnx]'
 	$(PIP_INSTALL) --no-deps $(DEMO_PACKAGES)
 	@touch $@

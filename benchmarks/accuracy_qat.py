@@ -13,6 +13,7 @@ import argparse
 import copy
 import json
 import sys
+import tempfile
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from torch.ao.quantization.quantize_fx import convert_fx, prepare_qat_fx
 import qtool
 from examples.fashion_data import load_pictures
 from examples.fashion_nets import DepthwiseNet, SmallNet
+from examples.onnx_runtime import exported, missing_packages
 from examples.own_loop import accuracy, calibrated, fit, train_quantized
 from qtool.lowering.engine_switch import available_engines
 from qtool.runtime.module import RuntimeModel
@@ -35,12 +37,13 @@ from qtool.runtime.module import RuntimeModel
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from torch import nn
+    from torch import Tensor, nn
 
     from examples.fashion_data import Pictures
 
-TARGETS = {"fbgemm": ("fbgemm", "x86", "onednn"), "qnnpack": ("qnnpack",)}
-"""A target, and the engines that run its file: on fbgemm's reduced ranges no x86 engine saturates."""
+ONNX = "onnxruntime"
+TARGETS = {"fbgemm": ("fbgemm", "x86", "onednn", ONNX), "qnnpack": ("qnnpack",)}
+"""A target, and what runs its file: on fbgemm's reduced ranges nothing on x86 saturates."""
 LARGEST_LOSS = 0.5
 """Points that int8 may lie below float after training."""
 LEAST_RECOVERY = 2 / 3
@@ -77,7 +80,7 @@ class Data:
     test: Pictures
     seed: int
 
-    def row(self, name: str, model: nn.Module, must: float | None = None) -> Row:
+    def row(self, name: str, model: Callable[[Tensor], Tensor], must: float | None = None) -> Row:
         """Return the row of a model, measured, and say it."""
         row = Row(name=name, accuracy=accuracy(model, self.test.images, self.test.labels), must=must)
         print(f"seed {self.seed}: {name}: {row.accuracy:.2f} %", file=sys.stderr, flush=True)
@@ -132,15 +135,21 @@ def small_net(data: Data, *, beside_torch: bool) -> Iterator[Row]:
         config = {"target": {"backend": backend}}
         ptq, qat = data.calibrated(net, config), data.trained(net, config)
         for engine in engines:
-            if engine not in available_engines():
-                yield Row(
-                    name=f"SmallNet, {engine}, trained: this machine has no such engine", accuracy=None, must=must
-                )
+            if missing_packages() if engine == ONNX else engine not in available_engines():
+                yield Row(name=f"SmallNet, {engine}, trained: not on this machine", accuracy=None, must=must)
                 continue
-            yield data.row(f"SmallNet, {engine}, calibrated", RuntimeModel(ptq, engine))
-            yield data.row(f"SmallNet, {engine}, trained", RuntimeModel(qat, engine), must)
+            yield data.row(f"SmallNet, {engine}, calibrated", runtime(ptq, engine))
+            yield data.row(f"SmallNet, {engine}, trained", runtime(qat, engine), must)
         if beside_torch and backend in available_engines():
             yield data.row(f"SmallNet, torch.ao {backend}, its defaults, trained", torchs(net, data.train, backend))
+
+
+def runtime(converted: nn.Module, engine: str) -> Callable[[Tensor], Tensor]:
+    """Return what runs a converted model on an engine, ONNX Runtime for one."""
+    if engine != ONNX:
+        return RuntimeModel(converted, engine)
+    with tempfile.TemporaryDirectory() as folder:
+        return exported(converted, Path(folder) / "int8.onnx")
 
 
 def depthwise_net(data: Data) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""A small CNN on Fashion-MNIST: float, PTQ, and QAT by a plain loop, on every engine of this machine.
+"""A small CNN on Fashion-MNIST: float, PTQ, and QAT by a plain loop, on every engine of this machine and as ONNX.
 
 `make data` fetches the pictures and `make demo` runs this; its files are in out/. The training loop is own_loop.py.
 """
@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from fashion_data import Pictures, load_pictures
 from fashion_nets import SmallNet
+from onnx_runtime import exported, missing_packages
 from own_loop import accuracy, calibrated, fit, train_quantized
 from torch import nn
 
@@ -15,8 +16,8 @@ import qtool
 from qtool.lowering.engine_switch import available_engines
 
 OUT = Path(__file__).parent.parent / "out"
-# A target, and the engines that run its file: on fbgemm's reduced ranges no x86 engine saturates, whatever the CPU.
-TARGETS = {"fbgemm": ("fbgemm", "x86", "onednn"), "qnnpack": ("qnnpack",)}
+# A target, and what runs its file: on fbgemm's reduced ranges nothing on x86 saturates, whatever the CPU.
+TARGETS = {"fbgemm": ("fbgemm", "x86", "onednn", "onnxruntime"), "qnnpack": ("qnnpack",)}
 
 
 def int8_file(prepared: nn.Module, name: str) -> Path:
@@ -28,13 +29,16 @@ def int8_file(prepared: nn.Module, name: str) -> Path:
 
 
 def run(file: Path, engines: tuple[str, ...], test: Pictures) -> dict[str, float]:
-    """Return how many per cent a file gets right on each engine that this machine has."""
+    """Return how many per cent a file gets right on each engine that is here, ONNX Runtime for one."""
     results = {}
     for engine in engines:
-        if engine in available_engines():
-            results[engine] = accuracy(qtool.load(file, engine=engine), test.images, test.labels)
-        else:
-            say(f"NOT MEASURED: this machine has no engine {engine}")
+        is_onnx = engine == "onnxruntime"
+        missing = missing_packages() if is_onnx else {engine} - set(available_engines())
+        if missing:
+            say(f"NOT MEASURED on {engine}: not here: {', '.join(missing)}")
+            continue
+        model = exported(file, file.with_suffix(".onnx")) if is_onnx else qtool.load(file, engine=engine)
+        results[engine] = accuracy(model, test.images, test.labels)
     return results
 
 

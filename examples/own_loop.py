@@ -6,6 +6,7 @@ takes some seconds, on scikit-learn's digits. A prepared model is a torch.nn.Mod
 model trains it too.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -37,7 +38,7 @@ def fit(model: nn.Module, images: Tensor, labels: Tensor, *, epochs: int, rate: 
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
+def accuracy(model: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor) -> float:
     """Return how many per cent are right."""
     right = sum(int((model(x).argmax(1) == y).sum()) for x, y in zip(images.split(500), labels.split(500), strict=True))
     return 100 * right / len(images)
