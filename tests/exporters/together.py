@@ -20,6 +20,9 @@ WITHOUT_BATCH = tuple(name for name in PATTERNS if name not in ALL)
 
 QUICK = (
     "conv1d_bn_relu",
+    "conv3d_grouped",
+    "conv_transpose2d_grouped_bn_relu6",
+    "conv_transpose1d",
     "conv2d_hardtanh",
     "conv2d_grouped",
     "conv2d_depthwise",

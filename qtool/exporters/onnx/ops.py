@@ -1,10 +1,11 @@
-"""The ONNX operators for the ops that only a reference program has, and for linear in the form ONNX Runtime fuses.
+"""The ONNX operators for the ops that only a reference program has, and for some that must come out differently.
 
 Functions are traced by torch.onnx: each call of an `op` appends a node.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence  # noqa: TC003 - torch.onnx reads the annotations
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -62,6 +63,29 @@ def linear(x: Value, weight: Value, bias: Value = None) -> Value:
     return op.Reshape(op.Gemm(rows, *parameters, transB=1), _shape_of_rows(x, weight.shape[0]))
 
 
+def conv3d(
+    x: Value,
+    weight: Value,
+    bias: Value = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    groups: int = 1,
+) -> Value:
+    """Return Conv over three dimensions.
+
+    onnxscript's own translation makes a bias of the wrong shape where there is none
+    (onnxscript 0.7.2, function_libs/torch_lib/ops/core.py, aten_conv3d).
+    """
+    parameters = (weight,) if bias is None else (weight, bias)
+    strides, pads, dilations = (_three(values) for values in (stride, padding, dilation))
+    return op.Conv(x, *parameters, strides=strides, pads=[*pads, *pads], dilations=dilations, group=groups)
+
+
+def _three(values: Sequence[int]) -> list[int]:
+    return [*values] * 3 if len(values) == 1 else [*values]
+
+
 def _shape_of_rows(x: Value, width: int) -> Value:
     """Return the shape (..., width); a constant where no more than one leading size is dynamic."""
     leading = [size if isinstance(size, int) else -1 for size in x.shape[:-1]]
@@ -92,5 +116,6 @@ TRANSLATIONS: Final[dict[Any, Callable[..., Any]]] = {
     qdq_ops.dequantize_per_tensor: dequantize_per_tensor,
     qdq_ops.dequantize_per_channel: dequantize_per_channel,
     torch.ops.aten.linear.default: linear,
+    torch.ops.aten.conv3d.default: conv3d,
 }
 """By ATen op, for `torch.onnx.export(custom_translation_table=...)`."""
