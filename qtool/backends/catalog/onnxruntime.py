@@ -1,7 +1,7 @@
 """onnxruntime: ONNX models with quantize/dequantize pairs, on ONNX Runtime's CPU provider.
 
 Its u8 x s8 matrix kernels add pairs in int16 without VNNI; the depthwise kernel widens first. QuantizeLinear clamps
-to its dtype, not to a range inside it, so activations kept in 0..127 need a Clip before it. The session option
+to its dtype, not to a range inside it, so codes kept in 0..127 need a Clip behind it. The session option
 `session.x64quantprecision` makes it use a slower exact kernel instead.
 """
 
@@ -20,6 +20,7 @@ _QDQ: Final = f"{ORT}optimizer/qdq_transformer/selectors_actions/qdq_selector_ac
 _FLOAT: Final = "runs in float between dequantize and quantize"
 _CHANNEL_FIRST: Final = (Granularity.CHANNEL, Granularity.TENSOR)
 _UNLESS: Final = "its input uses 0..127, or the CPU has VNNI (AVX-512 VNNI, AVX-VNNI or AMX)"
+_MEASURED: Final = "tests/exporters/onnx/test_patterns.py"
 _UNLESS_CONV: Final = f"{_UNLESS}, or it is depthwise"
 
 BACKEND: Final = Backend(
@@ -37,6 +38,7 @@ BACKEND: Final = Backend(
             saturates=Saturates.WITHOUT_VNNI,
             fused_activations=CLAMPS,
             source=_DEPTHWISE,
+            measured=_MEASURED,
         ),
         OpRule(
             op=Op.CONV2D,
@@ -46,6 +48,7 @@ BACKEND: Final = Backend(
             saturates=Saturates.WITHOUT_VNNI,
             fused_activations=CLAMPS,
             source=_DEPTHWISE,
+            measured=_MEASURED,
         ),
         OpRule(
             op=Op.CONV3D,
@@ -55,6 +58,7 @@ BACKEND: Final = Backend(
             saturates=Saturates.WITHOUT_VNNI,
             fused_activations=CLAMPS,
             source=_DEPTHWISE,
+            measured=_MEASURED,
         ),
         OpRule(op=Op.CONV_TRANSPOSE1D, support=Support.UNSUPPORTED, source=ORT_DOC),
         OpRule(op=Op.CONV_TRANSPOSE2D, support=Support.UNSUPPORTED, source=ORT_DOC),
@@ -66,22 +70,30 @@ BACKEND: Final = Backend(
             saturates=Saturates.WITHOUT_VNNI,
             fused_activations=CLAMPS,
             source=ORT_DOC,
+            measured=_MEASURED,
         ),
-        OpRule(op=Op.ADD, support=Support.EQUAL, fused_activations=CLAMPS, source=_QDQ),
-        OpRule(op=Op.MUL, support=Support.EQUAL, fused_activations=CLAMPS, source=_QDQ),
-        OpRule(op=Op.CAT, support=Support.EQUAL, fused_activations=CLAMPS, shares_input_parameters=True, source=_QDQ),
-        OpRule(op=Op.MAX_POOL, support=Support.EQUAL, shares_input_parameters=True, source=_QDQ),
-        OpRule(op=Op.AVG_POOL, support=Support.EQUAL, source=_QDQ),
-        OpRule(op=Op.MEAN, support=Support.EQUAL, source=_QDQ),
-        OpRule(op=Op.INTERPOLATE, support=Support.EQUAL, note=_FLOAT, source=_QDQ),
-        OpRule(op=Op.ACTIVATION, support=Support.EQUAL, shares_input_parameters=True, source=_QDQ),
-        OpRule(op=Op.LAYOUT, support=Support.EQUAL, shares_input_parameters=True, source=_QDQ),
-        OpRule(op=Op.SIGMOID, support=Support.EQUAL, source=_QDQ),
-        OpRule(op=Op.HARDSIGMOID, support=Support.EQUAL, note=_FLOAT, source=_QDQ),
-        OpRule(op=Op.TANH, support=Support.EQUAL, note=_FLOAT, source=_QDQ),
-        OpRule(op=Op.SOFTMAX, support=Support.EQUAL, source=_QDQ),
-        OpRule(op=Op.HARDSWISH, support=Support.EQUAL, note=_FLOAT, source=_QDQ),
-        OpRule(op=Op.LEAKY_RELU, support=Support.EQUAL, source=_QDQ),
+        OpRule(op=Op.ADD, support=Support.EQUAL, fused_activations=CLAMPS, source=_QDQ, measured=_MEASURED),
+        OpRule(op=Op.MUL, support=Support.EQUAL, fused_activations=CLAMPS, source=_QDQ, measured=_MEASURED),
+        OpRule(
+            op=Op.CAT,
+            support=Support.EQUAL,
+            fused_activations=CLAMPS,
+            shares_input_parameters=True,
+            source=_QDQ,
+            measured=_MEASURED,
+        ),
+        OpRule(op=Op.MAX_POOL, support=Support.EQUAL, shares_input_parameters=True, source=_QDQ, measured=_MEASURED),
+        OpRule(op=Op.AVG_POOL, support=Support.EQUAL, source=_QDQ, measured=_MEASURED),
+        OpRule(op=Op.MEAN, support=Support.EQUAL, source=_QDQ, measured=_MEASURED),
+        OpRule(op=Op.INTERPOLATE, support=Support.EQUAL, note=_FLOAT, source=_QDQ, measured=_MEASURED),
+        OpRule(op=Op.ACTIVATION, support=Support.EQUAL, shares_input_parameters=True, source=_QDQ, measured=_MEASURED),
+        OpRule(op=Op.LAYOUT, support=Support.EQUAL, shares_input_parameters=True, source=_QDQ, measured=_MEASURED),
+        OpRule(op=Op.SIGMOID, support=Support.EQUAL, source=_QDQ, measured=_MEASURED),
+        OpRule(op=Op.HARDSIGMOID, support=Support.EQUAL, note=_FLOAT, source=_QDQ, measured=_MEASURED),
+        OpRule(op=Op.TANH, support=Support.EQUAL, note=_FLOAT, source=_QDQ, measured=_MEASURED),
+        OpRule(op=Op.SOFTMAX, support=Support.EQUAL, source=_QDQ, measured=_MEASURED),
+        OpRule(op=Op.HARDSWISH, support=Support.EQUAL, note=_FLOAT, source=_QDQ, measured=_MEASURED),
+        OpRule(op=Op.LEAKY_RELU, support=Support.EQUAL, source=_QDQ, measured=_MEASURED),
     ),
     source=ORT_DOC,
 )
