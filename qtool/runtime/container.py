@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from qtool.plan import Plan
-    from qtool.runtime.prepared import Origin
+    from qtool.runtime.origin import Origin
     from qtool.stamp.schema import Stamp
 
 ROOT = "archive/"

@@ -13,7 +13,7 @@ from qtool.errors import ModelError
 from qtool.passes.to_reference import NODE_STAMP, to_reference
 from qtool.runtime.filed import Filed
 from qtool.runtime.inputs import check_inputs
-from qtool.runtime.prepared import Origin, PreparedModel, make_stamp
+from qtool.runtime.origin import Origin, make_stamp
 from qtool.types import Stage
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from qtool.capture.program import FloatProgram
     from qtool.plan import Plan
+    from qtool.runtime.prepared import PreparedModel
     from qtool.stamp.schema import Stamp
 
 

@@ -17,7 +17,8 @@ from qtool.readers.archive import read_archive
 from qtool.readers.qtool_file import check_loadable, read_qtool_file
 from qtool.runtime.container import pack, read_arrays
 from qtool.runtime.converted import ConvertedModel
-from qtool.runtime.prepared import Origin, PreparedModel
+from qtool.runtime.origin import Origin
+from qtool.runtime.prepared import PreparedModel
 from qtool.stamp.plan_json import plan_from_json
 from qtool.stamp.schema import TRAINING_GRAPH
 from qtool.types import Stage

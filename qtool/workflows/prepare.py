@@ -11,7 +11,8 @@ from qtool.config.load import config_from_mapping, load_config
 from qtool.data.sources import open_source
 from qtool.errors import UsageError
 from qtool.passes.plan_program import plan_program
-from qtool.runtime.prepared import Origin, PreparedModel, source_digest
+from qtool.runtime.origin import Origin, source_digest
+from qtool.runtime.prepared import PreparedModel
 from qtool.workflows.calibrate import calibrate
 from qtool.workflows.float_model import build_model, example_inputs, input_stamps, require_model
 
