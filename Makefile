@@ -41,8 +41,8 @@ lint: $(READY) ## ruff, formatting, and who may import whom
 type: $(READY) ## mypy
 	$(PYTHON) -m mypy
 
-test: $(READY) ## the quick tests
-	$(PYTEST) -m "not slow"
+test: $(READY) ## the quick tests, in two processes
+	$(PYTEST) -m "not slow" --numprocesses 2 --dist loadfile
 
 bench: $(READY) ## how long things take
 	$(PYTHON) benchmarks/bench.py
