@@ -177,7 +177,11 @@ def _export(
 ) -> ExportedProgram:
     shapes = dynamic_shapes(examples, inputs, smallest=smallest_batch)
     try:
-        with torch.no_grad(), warnings.catch_warnings(), _quiet(logging.getLogger("torch._subclasses.fake_tensor")):
+        with (
+            torch.set_grad_enabled(model.training),  # or the training graph would not show where there are none
+            warnings.catch_warnings(),
+            _quiet(logging.getLogger("torch._subclasses.fake_tensor")),
+        ):
             # Said of every LSTM: its list of weights. torch.export puts them back itself.
             warnings.filterwarnings("ignore", message=r"The tensor attributes? .* assigned during export")
             # Of a copy that the float kernel makes; here it becomes a pad of its own.

@@ -3,7 +3,10 @@
     y = region(enabled, graph, x)        before
     y = conv(x)                          after: the ops of the region's own graph, in place
 
-Gradients are not recorded in a graph that runs without them, and autocast that is off changes nothing.
+Autocast that is off changes nothing. In a training graph, what enters a region without gradients is detached:
+
+    t = region(False, graph, x)          before
+    t = conv(detach(x), detach(w))       after
 """
 
 from __future__ import annotations
@@ -39,7 +42,14 @@ def inline_regions(module: GraphModule) -> GraphModule:
         _check_float32(node)
         region: Any = node.args[position]
         path = str(region.target)
-        _inline(module, node, inline_regions(module.get_submodule(path)), path, node.args[position + 1 :])  # type: ignore[arg-type]
+        is_detached = node.target is _GRAD and not node.args[0]
+        inner = module.get_submodule(path)
+        if is_detached:
+            _check_no_gradients(inner)  # type: ignore[arg-type]
+        operands = node.args[position + 1 :]
+        if is_detached:
+            operands = _detached(module, node, operands)
+        _inline(module, node, inline_regions(inner), path, operands)  # type: ignore[arg-type]
     module.graph.lint()
     module.recompile()
     return module
@@ -56,6 +66,30 @@ def _check_float32(node: Node) -> None:
             f"leave the `with torch.autocast(...)` out"
         )
         raise CaptureError(msg)
+
+
+def _check_no_gradients(region: GraphModule) -> None:
+    """Refuse gradients that are turned on again where they are off."""
+    for node in region.graph.nodes:
+        if node.target is _GRAD and node.args[0]:
+            msg = (
+                "the model turns gradients on inside `with torch.no_grad():` in its own code, which cannot be trained; "
+                "leave one of the two out"
+            )
+            raise CaptureError(msg)
+
+
+def _detached(module: GraphModule, node: Node, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    with module.graph.inserting_before(node):
+        return tuple(_detach(module, operand) for operand in operands)
+
+
+def _detach(module: GraphModule, operand: Any) -> Any:  # noqa: ANN401 - an argument of a node
+    if not isinstance(operand, Node) or not isinstance(operand.meta.get("val"), torch.Tensor):
+        return operand
+    made = module.graph.call_function(torch.ops.aten.detach.default, (operand,))
+    made.meta = {key: operand.meta[key] for key in ("val",) if key in operand.meta}
+    return made
 
 
 def _inline(module: GraphModule, node: Node, region: GraphModule, path: str, operands: tuple[Any, ...]) -> None:

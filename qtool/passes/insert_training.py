@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from torch.fx import Node
 
 from qtool.errors import UsageError
 from qtool.passes.batch_norm_point import BatchNormPoint
@@ -30,7 +31,7 @@ from qtool.passes.ops import argument
 from qtool.types import Op
 
 if TYPE_CHECKING:
-    from torch.fx import GraphModule, Node
+    from torch.fx import GraphModule
 
     from qtool.passes.points import ActivationPoint
     from qtool.plan import NodePlan, Plan
@@ -112,9 +113,16 @@ def _counter(module: GraphModule, mean: Node, known: dict[str, Node]) -> Node | 
 
 def _erase_counting(module: GraphModule, counted: set[str]) -> None:
     """Erase the ops that count batches: the points do."""
-    for node in list(module.graph.nodes):
-        if node.target is aten.add_.Tensor and not node.users and str(getattr(node.args[0], "target", "")) in counted:
+    for node in reversed(list(module.graph.nodes)):
+        if node.target is aten.add_.Tensor and not node.users and _counter_path(node) in counted:
             module.graph.erase_node(node)
+
+
+def _counter_path(node: object) -> str:
+    """Return what an `add_` writes to; that of a second call reads the result of the first."""
+    while isinstance(node, Node) and node.target is aten.add_.Tensor:
+        node = node.args[0]
+    return str(node.target) if isinstance(node, Node) and node.op == "get_attr" else ""
 
 
 # --- weights

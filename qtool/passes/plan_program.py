@@ -30,10 +30,10 @@ def plan_program(
     plan = annotate(graph, quantize, backend=backend, isa=isa, keep_float=asked)
     if program.trained is None:
         return plan
+    # Weights that are computed from parameters are computed in both modes.
+    evaluated = program.graph_module(computed_weights=True).graph
     trained = program.training_graph_module().graph
-    missing = without_twin(plan, twins(graph, trained))
+    missing = without_twin(plan, twins(evaluated, trained))
     if missing:
         plan = annotate(graph, quantize, backend=backend, isa=isa, keep_float={**asked, **missing})
-    # Weights that are computed from parameters are computed in both modes.
-    computed = program.graph_module(computed_weights=True).graph
-    return dataclasses.replace(plan, training_only=only_in_training(computed, trained))
+    return dataclasses.replace(plan, training_only=only_in_training(evaluated, trained))

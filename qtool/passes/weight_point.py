@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from qtool.numerics.fake_quantize import fake_quantize
 from qtool.numerics.qparams import QParams, bias_scale_floor
 from qtool.numerics.quantize import dequantize, quantize
 from qtool.numerics.straight_through import straight_through
@@ -96,7 +97,7 @@ class WeightPoint(Point):
             smooth = fold_weight(self.fake_quantize(weight), batch_norm, self.layout)
             return straight_through(value, smooth), folded_bias
         folded = weight if batch_norm is None else fold_weight(weight, batch_norm, self.layout)
-        return self.fake_quantize(folded) if self.is_quantizing else folded, folded_bias
+        return self._on_grid(folded, folded_bias) if self.is_quantizing else folded, folded_bias
 
     def training_weight(self, weight: Tensor) -> Tensor:
         """Return the weight as the layer uses it in train mode, where its batch norm stands apart or is none."""
@@ -122,11 +123,11 @@ class WeightPoint(Point):
             assert batch_norm is not None
             assert folded_bias is not None
             floor = bias_scale_floor(folded_bias, self.input_scale)
-            codes = self._codes(weight)
-            moved, qparams = fold_codes(codes, scale, batch_norm, self.layout, floor=floor)
+            moved, qparams = fold_codes(self._codes(weight, scale), scale, batch_norm, self.layout, floor=floor)
             return FoldedCodes(codes=moved, qparams=qparams, bias=folded_bias)
         folded = weight if batch_norm is None else fold_weight(weight, batch_norm, self.layout)
-        return FoldedCodes(codes=self._codes(folded), qparams=QParams(scale, zero_point), bias=folded_bias)
+        scale = self._with_room(scale, folded_bias, self.input_scale)
+        return FoldedCodes(codes=self._codes(folded, scale), qparams=QParams(scale, zero_point), bias=folded_bias)
 
     @torch.no_grad()
     def settle_weight(
@@ -149,15 +150,29 @@ class WeightPoint(Point):
         observer.update(observed)
         scale, zero_point = observer.qparams(self.spec)
         folded_bias = fold_bias(bias, batch_norm) if batch_norm is not None else bias
-        if folded_bias is not None and not self.folds_codes:
-            floor = bias_scale_floor(folded_bias, input_scale)
-            scale = torch.maximum(scale, floor if scale.dim() else floor.max())
+        if not self.folds_codes:
+            scale = self._with_room(scale, folded_bias, input_scale)
         self.input_scale.copy_(input_scale)
         self.settle(QParams(scale, zero_point))
 
-    def _codes(self, weight: Tensor) -> Tensor:
-        spec, fake = self.spec, self.fake_quantize
-        return quantize(weight, fake.scale, fake.zero_point, spec.qmin, spec.qmax, axis=spec.axis, dtype=torch.int8)
+    def _codes(self, weight: Tensor, scale: Tensor) -> Tensor:
+        spec, zero_point = self.spec, self.fake_quantize.zero_point
+        return quantize(weight, scale, zero_point, spec.qmin, spec.qmax, axis=spec.axis, dtype=torch.int8)
+
+    def _on_grid(self, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Return the weight on the grid it is deployed on, whose scale leaves room for the bias as it is now."""
+        spec, zero_point = self.spec, self.fake_quantize.zero_point
+        scale = self._with_room(self.fake_quantize.scale, bias, self.input_scale)
+        return fake_quantize(weight, scale, zero_point, spec.qmin, spec.qmax, axis=spec.axis)
+
+    @staticmethod
+    @torch.no_grad()
+    def _with_room(scale: Tensor, bias: Tensor | None, input_scale: Tensor) -> Tensor:
+        """Return the scale, raised where the bias in units of it would not fit an int32."""
+        if bias is None:
+            return scale
+        floor = bias_scale_floor(bias, input_scale)
+        return torch.maximum(scale, floor if scale.dim() else floor.max())
 
     def _state(
         self, gamma: Tensor | None, beta: Tensor | None, mean: Tensor | None, var: Tensor | None

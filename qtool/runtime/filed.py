@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 class Filed(nn.Module):
     """A module whose `copy.deepcopy` and `pickle` give what saving and loading it gives, in the same mode.
 
+    Gradients and hooks are not copied: no file holds them.
     What torch.export makes can do neither: its fake tensors have no data, and what belongs to them no pickle.
     """
 

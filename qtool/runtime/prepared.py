@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from qtool.capture.program import write_tensors
+from qtool.errors import UncalibratedError
 from qtool.numerics.qparams import QParams
 from qtool.numerics.recompute import is_recomputing
 from qtool.passes.insert import insert
@@ -64,6 +65,7 @@ class PreparedModel(Filed):
         self.plan = plan
         self.origin = origin
         self.num_steps = 0
+        self._settled_versions: tuple[int, ...] = ()
         self._observers_frozen = self._batch_norms_frozen = False
         prepared = insert(program.graph_module(computed_weights=self.is_trainable), plan, is_trained=self.is_trainable)
         self._prepared = prepared
@@ -100,10 +102,18 @@ class PreparedModel(Filed):
             return self._prepared.module(*inputs)
 
     def _begin_step(self, training: _Training) -> None:
-        """Set the grids that this step computes on: from what was seen up to now, and from the weights as they are."""
+        """Set the grids that this step computes on: from what was seen up to now, and from the weights as they are.
+
+        A step is all there is between two changes of the weights: several forward passes may share one backward, which
+        may compute each of them again, and must find the grid that it was computed on.
+        """
         if is_recomputing():
             return
         self.num_steps += 1
+        versions = tuple(parameter._version for parameter in self.parameters())
+        if torch.is_grad_enabled() and versions == self._settled_versions:
+            return
+        self._settled_versions = versions
         for name, point in self._prepared.distinct_weights().items():
             point.begin_step(self._prepared.sources[name].tensors(self._prepared.module)[2])
         if self.mode is Mode.FAKE_QUANTIZE and not self._observers_frozen:
@@ -117,10 +127,24 @@ class PreparedModel(Filed):
         self.mode = mode
 
     def freeze_observers(self, frozen: bool = True) -> None:
-        """Keep all scales and zero points as they are in further training steps, those of weights too."""
-        self._observers_frozen = frozen
+        """Keep all scales and zero points as they are in further training steps, those of weights too.
+
+        Raises:
+            UncalibratedError: some are not known yet, so there is nothing to keep.
+        """
+        missing = self.uncalibrated()
+        if frozen and missing:
+            msg = (
+                f"the ranges of {len(missing)} of {len(self.activations)} edges are not known yet, first "
+                f"{missing[0]!r}, so they cannot be frozen: calibrate first, or train for two steps"
+            )
+            raise UncalibratedError(msg, nodes=missing)
+        self._follow(not frozen)
+
+    def _follow(self, follows: bool) -> None:
+        self._observers_frozen = not follows
         for point in self.activations.values():
-            point.follows = not frozen
+            point.follows = follows
 
     def freeze_batch_norms(self, frozen: bool = True) -> None:
         """Let batch norms use their running statistics in further training steps, and keep them as they are."""
@@ -137,7 +161,7 @@ class PreparedModel(Filed):
         """Take mode, steps and what is frozen from a state_dict."""
         mode, self.num_steps, observers_frozen, batch_norms_frozen = state.tolist()
         self.set_mode(list(Mode)[mode])
-        self.freeze_observers(bool(observers_frozen))
+        self._follow(not observers_frozen)
         self.freeze_batch_norms(bool(batch_norms_frozen))
 
     def state_beside_file(self) -> dict[str, Any]:
@@ -169,6 +193,8 @@ class PreparedModel(Filed):
             point.is_calibrated = False
         for weight in self.weights.values():
             weight.is_calibrated = False
+        self.num_steps = 0
+        self._follow(True)
         self.set_mode(Mode.FAKE_QUANTIZE if self.is_trainable else Mode.FLOAT)
 
     def uncalibrated(self) -> tuple[str, ...]:

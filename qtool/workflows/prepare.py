@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
 from qtool.capture.export import capture, describe_inputs
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     OnBatch = Callable[[int, int], None]
 
 
+@torch.inference_mode(False)  # what is made here is trained later, which inference tensors refuse
 def prepare(
     model: nn.Module,
     example_inputs: Any,  # noqa: ANN401 - a tensor, or a tuple of tensors and containers of them

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
 import qtool
-from qtool.errors import CaptureError, NonFiniteError, UsageError
+from qtool.errors import CaptureError, NonFiniteError, UncalibratedError, UsageError
 from qtool.passes.points import Mode
 from qtool.runtime.store import from_bytes, to_bytes
 from qtool.types import Stage, Verdict
@@ -80,6 +80,14 @@ def trained(steps=4, **kwargs):
     optimizer = torch.optim.SGD(prepared.parameters(), lr=0.02, momentum=0.9)
     for number in range(steps):
         step(prepared, optimizer, data=batch(number))
+    return prepared
+
+
+@torch.no_grad()
+def shown(prepared, *batches):
+    """Show a model batches in train mode without training it: ranges and running statistics follow."""
+    for x in batches:
+        prepared.train()(x)
     return prepared
 
 
@@ -201,7 +209,7 @@ def test_case_43_statistics_of_a_batch_norm_are_no_activations():
     for number in range(3):
         x = torch.randn(4, 3, 6, 6, generator=torch.Generator().manual_seed(number)) + 5
         eager(x)
-        prepared(x)
+        shown(prepared, x)
     buffers = dict(prepared.named_buffers())
     assert torch.equal(buffers["body.0.running_mean"], eager[0].running_mean)
     assert torch.equal(buffers["body.0.running_var"], eager[0].running_var)
@@ -215,8 +223,7 @@ def test_case_44_linear_and_batch_norm_fold():
     prepared = prepared_for_training(
         nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)), example=torch.randn(8, 4)
     )
-    for number in range(3):
-        prepared.train()(torch.randn(8, 4, generator=torch.Generator().manual_seed(number)))
+    shown(prepared, *torch.randn(3, 8, 4))
     converted = qtool.convert(prepared.eval())
     assert not any("batch_norm" in str(node.target) for node in converted.exported.graph.nodes)
     assert max(verify(prepared, converted).values()) <= 1
@@ -226,9 +233,7 @@ def test_case_44_a_batch_norm_over_dimension_1_of_a_3d_linear_is_left_and_listed
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(3))
     prepared = prepared_for_training(model, example=torch.randn(8, 3, 4))
-    for _ in range(3):
-        prepared.train()(torch.randn(8, 3, 4))
-    prepared.eval()
+    shown(prepared, *torch.randn(3, 8, 3, 4)).eval()
     verdicts = {node.name: node.verdict for node in prepared.plan.nodes}
     assert verdicts == {"0": Verdict.INT8, "1": Verdict.FLOAT}
     x = torch.randn(8, 3, 4)
@@ -242,8 +247,7 @@ def test_case_37_nothing_of_train_mode_is_left_in_the_int8_model():
         nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 8), nn.Dropout(0.5)
     )
     prepared = prepared_for_training(model, example=torch.randn(4, 3, 6, 6)).train()
-    for _ in range(2):
-        prepared(torch.randn(4, 3, 6, 6))
+    shown(prepared, *torch.randn(2, 4, 3, 6, 6))
     runtime = qtool.load(io.BytesIO(saved(qtool.convert(prepared.eval()))))
     x = torch.randn(8, 3, 6, 6)
     answers = runtime(x)
@@ -280,8 +284,7 @@ def test_a_batch_norm_that_the_model_keeps_in_eval_mode_stays_so(granularity):
     prepared.set_mode(Mode.FLOAT)
     torch.testing.assert_close(prepared(x), model.train()(x), atol=1e-5, rtol=1e-5)
     prepared.fake_quantize()
-    for _ in range(2):
-        prepared(x)
+    shown(prepared, x, x)
     assert torch.equal(dict(prepared.named_buffers())["body.1.running_mean"], model[1].running_mean)
     assert torch.equal(qtool.convert(prepared.eval())(x), prepared(x))
 
@@ -291,8 +294,7 @@ def test_a_dropout_before_the_batch_norm():
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Dropout(0.2), nn.BatchNorm2d(4)), torch.randn(4, 3, 6, 6)
     prepared = prepared_for_training(model, example=x).train()
-    for _ in range(3):
-        prepared(x)
+    shown(prepared, x, x, x)
     prepared.eval()
     assert torch.equal(qtool.convert(prepared)(x), prepared(x))
     with pytest.raises(UsageError, match="'0': train mode does something between the layer and its batch norm"):
@@ -308,8 +310,9 @@ def test_dropout_does_not_widen_the_range_of_what_it_is_flattened_to():
     assert prepared.activations["flatten"].is_calibrated
 
 
-def test_frozen_observers_keep_every_scale_and_frozen_batch_norms_their_statistics():
-    prepared = trained()
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+def test_frozen_observers_keep_every_scale_and_frozen_batch_norms_their_statistics(granularity):
+    prepared = trained(granularity=granularity)
     prepared.freeze_observers()
     prepared.freeze_batch_norms()
     fixed = [n for n in state(prepared) if "scale" in n or "zero_point" in n or "running" in n or "observer" in n]
@@ -451,8 +454,7 @@ def test_case_17_a_convolution_called_twice_has_one_weight_and_two_ranges():
     model = Lambda(lambda m, x: m.a(m.a(x) * 50), a=nn.Conv2d(3, 3, 1))
     x = torch.randn(4, 3, 5, 5)
     prepared = prepared_for_training(model, example=x).train()
-    for _ in range(3):
-        prepared(x)
+    shown(prepared, x, x, x)
     first, second = (float(prepared.activations[name].fake_quantize.scale) for name in ("a", "a#2"))
     assert second > 10 * first
     assert prepared.weights["a"] is prepared.weights["a#2"]
@@ -527,15 +529,18 @@ def test_a_layer_that_does_not_learn_stays_so():
 # --- models whose train mode is another program
 
 
-def test_batch_norm_with_a_cumulative_average_is_captured():
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+def test_batch_norm_with_a_cumulative_average_is_captured(granularity):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, momentum=None))
     eager = copy.deepcopy(model).train()
-    prepared = prepared_for_training(model, example=torch.randn(4, 3, 6, 6)).train()
+    prepared = prepared_for_training(model, granularity, example=torch.randn(4, 3, 6, 6)).train()
     prepared.set_mode(Mode.FLOAT)
     for number in range(3):
         x = torch.randn(4, 3, 6, 6, generator=torch.Generator().manual_seed(number))
-        assert torch.equal(prepared(x), eager(x))
+        torch.testing.assert_close(prepared(x), eager(x), atol=1e-5, rtol=1e-5)
+    for name, buffer in eager[1].named_buffers():
+        torch.testing.assert_close(dict(prepared.named_buffers())[f"body.1.{name}"], buffer, atol=1e-6, rtol=1e-5)
     x = torch.randn(4, 3, 6, 6)
     torch.testing.assert_close(prepared.eval()(x), eager.eval()(x), atol=1e-5, rtol=1e-5)
 
@@ -572,3 +577,192 @@ def outputs(result):
 def test_bytes_do_not_change_with_the_order_of_modes():
     prepared = trained()
     assert to_bytes(prepared) == to_bytes(prepared.eval())
+
+
+# --- train mode does more, or other things
+
+
+class NoiseFirst(nn.Module):
+    """In train mode another mul and another add come first, in the same module."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.d = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)
+
+    def forward(self, x):
+        if self.training:
+            x = x + torch.randn_like(x) * 0.1
+        return self.d(self.a(x) * 30 + self.b(x))
+
+
+class SecondPass(nn.Module):
+    """In train mode the layers are called on something else first."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)
+
+    def forward(self, x):
+        other = self.b(torch.relu(self.a(x * 50))) if self.training else 0.0
+        return self.b(torch.relu(self.a(x))) + 0.0 * other
+
+
+class OtherWeight(nn.Module):
+    """In train mode the same op runs with another weight first."""
+
+    def __init__(self):
+        super().__init__()
+        self.w1, self.w2 = (nn.Parameter(torch.randn(4, 3, 3, 3) * scale) for scale in (100.0, 0.1))
+
+    def forward(self, x):
+        extra = nn.functional.conv2d(x, self.w1).mean() * 0.0 if self.training else 0.0
+        return nn.functional.conv2d(x, self.w2) + extra
+
+
+@pytest.mark.parametrize("kind", [NoiseFirst, SecondPass, OtherWeight])
+def test_what_only_train_mode_does_is_not_taken_for_what_is_deployed(kind):
+    """The ranges learned are those of the deployed ops: as close to the float model as ranges from calibration."""
+    torch.manual_seed(0)
+    model, x = kind(), torch.randn(4, 3, 8, 8)
+    by_training = shown(prepared_for_training(model, example=x), x, x, x).eval()
+    by_calibration = prepared_for_training(model, example=x)
+    qtool.calibrate(by_calibration, [x])
+    expected = model.eval()(x)
+    errors = [float((p(x) - expected).abs().max().detach()) for p in (by_training, by_calibration)]
+    assert errors[0] <= 2 * errors[1] + 1e-6
+    assert by_training.plan.training_only
+
+
+def test_an_op_that_only_eval_mode_has_stays_float():
+    class EvalOnly(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.a(x) if self.training else self.b(self.a(x))
+
+    prepared = prepared_for_training(EvalOnly(), example=torch.randn(4, 4))
+    reasons = {node.name: (node.verdict, node.reason) for node in prepared.plan.nodes}
+    assert reasons["a"][0] is Verdict.INT8
+    assert reasons["b"] == (Verdict.FLOAT, "train mode has no such op, so training could not learn its range")
+
+
+def test_dropout_on_an_input_is_looked_through():
+    torch.manual_seed(0)
+    prepared = prepared_for_training(nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 4)), example=torch.randn(8, 4))
+    x = torch.randn(8, 4)
+    shown(prepared, x, x)
+    assert float(prepared.activations["input"].observer.high) == float(x.max())  # not what dropout makes of it
+    seen = []
+    prepared.activations["input"].register_forward_hook(lambda *_: seen.append(1))
+    shown(prepared, x)
+    assert seen == [1]
+
+
+def test_no_gradient_flows_where_the_model_says_so():
+    class Teacher(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.teacher, self.student = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            with torch.no_grad():
+                aim = self.teacher(x)
+            return self.student(x) - aim
+
+    x = torch.randn(4, 4)
+    prepared = prepared_for_training(Teacher(), example=x).train()
+    prepared(x).square().sum().backward()
+    assert {n: p.grad is not None for n, p in prepared.named_parameters()} == {
+        "body.teacher.weight": False,
+        "body.teacher.bias": False,
+        "body.student.weight": True,
+        "body.student.bias": True,
+    }
+    assert {node.verdict for node in prepared.plan.nodes if node.name in ("teacher", "student")} == {Verdict.INT8}
+
+
+@pytest.mark.parametrize("norm", [nn.utils.spectral_norm, nn.utils.parametrizations.spectral_norm])
+def test_spectral_norm_trains(norm):
+    torch.manual_seed(0)
+    x = torch.randn(4, 4)
+    prepared = prepared_for_training(nn.Sequential(norm(nn.Linear(4, 4))), example=x).train()
+    optimizer = torch.optim.SGD(prepared.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        prepared(x).square().sum().backward()
+        optimizer.step()
+    assert torch.equal(qtool.convert(prepared.eval())(x), prepared(x))
+
+
+def test_case_17_a_batch_norm_called_twice_counts_each_call_once():
+    torch.manual_seed(0)
+    model = Lambda(
+        lambda m, x: m.b(m.c(m.b(m.c(x) * 3))), c=nn.Conv2d(3, 3, 3, padding=1), b=nn.BatchNorm2d(3, momentum=None)
+    )
+    x = torch.randn(4, 3, 8, 8)
+    eager, prepared = copy.deepcopy(model).train(), prepared_for_training(model, example=x).train()
+    prepared.set_mode(Mode.FLOAT)
+    for _ in range(2):
+        torch.testing.assert_close(prepared(x), eager(x), atol=1e-5, rtol=1e-5)
+    buffers = dict(prepared.named_buffers())
+    for name, buffer in eager.b.named_buffers():
+        torch.testing.assert_close(buffers[f"body.b.{name}"], buffer, atol=1e-5, rtol=1e-5)
+    prepared.freeze_batch_norms()
+    prepared(x)
+    assert int(buffers["body.b.num_batches_tracked"]) == 4
+
+
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+def test_two_checkpointed_passes_before_one_backward_have_the_gradients_of_two_plain_ones(granularity):
+    here, there = trained(granularity=granularity), trained(granularity=granularity)
+    x, labels = batch()
+    for model in (here, there):
+        model.zero_grad()
+        torch.manual_seed(0)
+        run = model if model is here else lambda x, m=model: checkpoint(m, x, use_reentrant=False)
+        (cross_entropy(run(x), labels) + cross_entropy(run(x * 4), labels)).backward()
+    assert all(torch.equal(p.grad, q.grad) for p, q in zip(here.parameters(), there.parameters(), strict=True))
+
+
+def test_a_bias_that_outgrows_its_frozen_scale_still_fits_an_int32():
+    torch.manual_seed(0)
+    model, x = nn.Linear(8, 4), torch.randn(16, 8)
+    model.weight.data[0], model.bias.data[0] = 0.0, 0.1
+    prepared = prepared_for_training(model, backend="qnnpack", example=x)
+    qtool.calibrate(prepared, [x * 3])
+    prepared.train().freeze_observers()
+    prepared.body.bias.data[0] = 50.0
+    converted = qtool.convert(prepared.eval())
+    assert torch.equal(converted(x), prepared(x))
+    assert max(verify(prepared, converted, (x,)).values()) <= 1
+
+
+def test_ranges_that_are_not_known_cannot_be_frozen_and_reset_forgets_the_training():
+    prepared = prepared_for_training()
+    with pytest.raises(UncalibratedError, match="the ranges of 7 of 7 edges are not known yet, first 'x'"):
+        prepared.freeze_observers()
+    prepared = trained()
+    prepared.reset()
+    assert prepared.stage is Stage.PREPARED
+    assert prepared.uncalibrated() == tuple(prepared.activations)
+    qtool.calibrate(prepared, [batch()[0]])
+    assert qtool.convert(prepared, "qnnpack").stamp.backends == ("qnnpack",)
+
+
+def test_gradients_in_eval_mode_are_those_of_the_rounded_weights():
+    """As an attack or a sensitivity analysis takes them; through the weight straight through, as in train mode."""
+    prepared = trained().eval()
+    x = batch()[0].requires_grad_()
+    cross_entropy(prepared(x), batch()[1]).backward()
+    assert float(x.grad.abs().sum()) > 0
+    weight = dict(prepared.named_parameters())["body.depthwise.0.weight"]
+    assert float(weight.grad.abs().sum()) > 0
+
+
+def test_preparing_in_inference_mode_leaves_a_model_that_trains():
+    net = small_net()
+    with torch.inference_mode():
+        prepared = prepared_for_training(net)
+    assert torch.isfinite(step(prepared.train(), torch.optim.SGD(prepared.parameters(), lr=0.1)))
