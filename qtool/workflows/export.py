@@ -35,7 +35,7 @@ def export(
         model: what `convert` returned, or the path of a converted file.
         destination: a path, or a binary file open for writing. Large ONNX weights go into `<path>.data` beside it.
         format: `onnx` (QDQ, for ONNX Runtime) or `pt2` (plain ATen, for `torch.export.load`).
-        opset: ONNX opset, 13 or newer; None takes 20.
+        opset: ONNX opset, 13 to 23; None takes 20.
         external_above_bytes: weights of more bytes go into the second file; None takes what one file can hold.
 
     Raises:

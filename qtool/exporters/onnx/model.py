@@ -30,7 +30,7 @@ def onnx_model(converted: ConvertedModel, opset: int = OPSET) -> ir.Model:
 
     Args:
         converted: the model; it is left as it was.
-        opset: the ONNX opset, 13 or newer.
+        opset: the ONNX opset, 13 to 23.
 
     Raises:
         ModelError: the model has something ONNX or this opset has no word for.
