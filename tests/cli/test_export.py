@@ -45,7 +45,7 @@ def test_json(folder, capfd):
     )
     found = json.loads(capfd.readouterr().out)
     assert found["bytes"] == (folder / "p").stat().st_size
-    assert (found["format"], found["differences"]) == ("pt2", {"bits": {"output.0": 0}})
+    assert (found["format"], found["differences"]) == ("pt2", {"bits": {"output": 0}})
 
 
 @pytest.mark.parametrize("wanted", ["onnx", "pt2"])

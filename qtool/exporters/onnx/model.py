@@ -10,10 +10,11 @@ import onnx_ir.passes.common as ir_passes
 from qtool.exporters.formats import OPSET
 from qtool.exporters.onnx.biases import quantize_biases
 from qtool.exporters.onnx.clamps import remove_repeated_clamps
-from qtool.exporters.onnx.names import name_inputs_and_outputs, output_names
+from qtool.exporters.onnx.names import name_inputs_and_outputs, names_of_tensors
 from qtool.exporters.onnx.opsets import in_opset
 from qtool.exporters.onnx.stamps import write_stamp
 from qtool.exporters.onnx.translate import translate
+from qtool.exporters.output_names import output_names
 from qtool.types import Stage
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def onnx_model(converted: ConvertedModel, opset: int = OPSET) -> ir.Model:
     Raises:
         ModelError: the model has something ONNX or this opset has no word for.
     """
-    names = output_names(converted.exported)
+    names = names_of_tensors(converted.exported, output_names(converted.exported, converted.stamp.inputs))
     model = translate(converted.exported, opset)
     remove_repeated_clamps(model.graph)
     quantize_biases(model.graph)
