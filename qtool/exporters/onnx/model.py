@@ -12,6 +12,7 @@ from qtool.exporters.onnx.biases import quantize_biases
 from qtool.exporters.onnx.clamps import remove_repeated_clamps
 from qtool.exporters.onnx.names import name_inputs_and_outputs, names_of_tensors
 from qtool.exporters.onnx.opsets import in_opset
+from qtool.exporters.onnx.pools import count_no_padding
 from qtool.exporters.onnx.stamps import write_stamp
 from qtool.exporters.onnx.translate import translate
 from qtool.exporters.output_names import output_names
@@ -40,6 +41,7 @@ def onnx_model(converted: ConvertedModel, opset: int = OPSET) -> ir.Model:
     model = translate(converted.exported, opset)
     remove_repeated_clamps(model.graph)
     quantize_biases(model.graph)
+    count_no_padding(model.graph)
     name_inputs_and_outputs(model.graph, converted.stamp.inputs, names)
     ir_passes.NameFixPass()(model)
     in_opset(model, opset)
