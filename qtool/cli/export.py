@@ -14,7 +14,7 @@ from qtool.cli.streams import STREAM, check_output, claimed_stdout, read_input, 
 from qtool.cli.summary import check_one_result, json_text, megabytes
 from qtool.cli.table import text_table
 from qtool.errors import EXIT_FINDINGS
-from qtool.exporters.formats import OLDEST_OPSET, OPSET, Format, check_opset, check_packages
+from qtool.exporters.formats import NEWEST_OPSET, OLDEST_OPSET, OPSET, Format, check_opset, check_packages
 from qtool.readers.qtool_file import check_loadable, read_qtool_file
 from qtool.workflows.export import check_is_converted, target_note
 
@@ -60,7 +60,9 @@ class _Exported:
     help="What to write.",
 )
 @output_option(required=True)
-@click.option("--opset", type=int, metavar="N", help=f"ONNX opset, {OLDEST_OPSET} or newer.  [default: {OPSET}]")
+@click.option(
+    "--opset", type=int, metavar="N", help=f"ONNX opset, {OLDEST_OPSET} to {NEWEST_OPSET}.  [default: {OPSET}]"
+)
 @click.option("--verify", is_flag=True, help="Run the result, and compare it with FILE node by node.")
 @json_option
 @traceback_option

@@ -47,27 +47,33 @@ class ExportedModel:
     external: bytes | None = None
 
 
-def known_format(name: str) -> Format:
+def known_format(name: object) -> Format:
     """Return the format of that name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is none, or it is no word.
     """
     names = [known.value for known in Format]
+    if not isinstance(name, str):
+        msg = f"format {name!r} is a {type(name).__name__}; use one of the words {', '.join(names)}"
+        raise UsageError(msg)
     if name not in names:
         msg = f"format {name!r} is not known{nearest(name, names) or '.'} Use one of: {', '.join(names)}."
         raise UsageError(msg)
     return Format(name)
 
 
-def check_opset(opset: int | None, wanted: Format) -> None:
+def check_opset(opset: object, wanted: Format) -> None:
     """Check that an opset can hold what qtool writes.
 
     Raises:
-        UsageError: it is too old or too new, or the format has none.
+        UsageError: it is too old or too new or no whole number, or the format has none.
     """
     if opset is None:
         return
+    if not isinstance(opset, int) or isinstance(opset, bool):
+        msg = f"opset {opset!r} is a {type(opset).__name__}; give a whole number, {OLDEST_OPSET} to {NEWEST_OPSET}"
+        raise UsageError(msg)
     if wanted is not Format.ONNX:
         msg = f"--opset {opset} is for ONNX files; a {wanted.value} file has no opset: leave it out"
         raise UsageError(msg)

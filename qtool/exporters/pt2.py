@@ -14,6 +14,7 @@ from qtool.capture.program import strip_origins
 from qtool.exporters.aten import DECOMPOSITIONS
 from qtool.exporters.formats import ExportedModel
 from qtool.exporters.node_meta import keep_only_stamps, unchanged_meta
+from qtool.exporters.output_names import output_names
 from qtool.runtime.container import pack_entries
 from qtool.types import Stage
 
@@ -36,12 +37,13 @@ def pt2_files(converted: ConvertedModel) -> ExportedModel:
 
 @torch.no_grad()
 def pt2_differences(converted: ConvertedModel, files: ExportedModel, inputs: tuple[Any, ...]) -> dict[str, int]:
-    """Return how many values of each output differ from the reference program's in any bit, by output number."""
+    """Return how many values of each output differ from the reference program's in any bit, by output name."""
     loaded = torch.export.load(io.BytesIO(files.data)).module()
     found, expected = pytree.tree_leaves(loaded(*inputs)), pytree.tree_leaves(converted(*inputs))
+    names = output_names(converted.exported, converted.stamp.inputs)
     return {
-        f"output.{index}": _num_different(one, other)
-        for index, (one, other) in enumerate(zip(found, expected, strict=True))
+        name: _num_different(one, other)
+        for name, one, other in zip(names, found, expected, strict=True)
         if isinstance(one, Tensor)
     }
 

@@ -13,6 +13,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from qtool.errors import FileFormatError, UsageError
+from qtool.readers.onnx_file import onnx_note
 from qtool.readers.zip_directory import DEFLATED, Entry, read_directory
 
 if TYPE_CHECKING:
@@ -158,8 +159,9 @@ def read_archive(source: Path | bytes, *, where: str | None = None) -> Archive:
     try:
         return Archive(file, where)
     except FileFormatError as error:
+        note = onnx_note(file)
         file.close()
-        msg = f"{where}: {error}"
+        msg = f"{where}: {note or error}"
         raise FileFormatError(msg) from error
 
 

@@ -35,31 +35,40 @@ def export(
         model: what `convert` returned, or the path of a converted file.
         destination: a path, or a binary file open for writing. Large ONNX weights go into `<path>.data` beside it.
         format: `onnx` (QDQ, for ONNX Runtime) or `pt2` (plain ATen, for `torch.export.load`).
-        opset: ONNX opset, 13 or newer; None takes 20.
+        opset: ONNX opset, 13 to 23; None takes 20.
         external_above_bytes: weights of more bytes go into the second file; None takes what one file can hold.
 
     Raises:
-        UsageError: the model is not converted, the format is not known, or the destination cannot be written.
+        UsageError: the model is not converted, the format is not known, the destination cannot be written, or an
+            argument has a wrong type.
         ModelError: the model holds something that the format has no word for.
         MissingDependencyError: onnx or onnxscript is not installed.
 
     Example:
         >>> export(qtool.convert(prepared), "int8.onnx")
     """
+    from qtool.workflows.save import check_takes_bytes
+
     wanted = known_format(format)
     check_opset(opset, wanted)
-    check_packages(wanted)
+    _check_limit(external_above_bytes)
     path = Path(destination) if isinstance(destination, (str, Path)) else None
-    if path is not None:
+    if path is None:
+        check_takes_bytes(destination)
+    else:
         check_writable(path)
+    check_packages(wanted)
     files = exported_files(_converted(model), wanted, path, opset=opset, external_above_bytes=external_above_bytes)
     if path is not None:
         write_together(paths_of(files, path))
         return
-    from qtool.workflows.save import check_takes_bytes
+    destination.write(files.data)  # type: ignore[union-attr]  # checked above
 
-    check_takes_bytes(destination)
-    destination.write(files.data)  # type: ignore[union-attr]  # checked just above
+
+def _check_limit(num_bytes: object) -> None:
+    if num_bytes is not None and (not isinstance(num_bytes, int) or isinstance(num_bytes, bool) or num_bytes < 0):
+        msg = f"external_above_bytes {num_bytes!r} is not a number of bytes; give a whole number from 0 up, or None"
+        raise UsageError(msg)
 
 
 def exported_files(

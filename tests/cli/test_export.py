@@ -6,8 +6,10 @@ import sys
 import pytest
 
 from qtool.cli.main import run
+from qtool.errors import FileFormatError
 from qtool.types import Isa
 from qtool.workflows import export as export_workflow
+from qtool.workflows.load import load
 from qtool.workflows.save import save
 from tests.cli.process import call, names_in
 from tests.exporters.onnx.exported import exported_pattern
@@ -43,7 +45,7 @@ def test_json(folder, capfd):
     )
     found = json.loads(capfd.readouterr().out)
     assert found["bytes"] == (folder / "p").stat().st_size
-    assert (found["format"], found["differences"]) == ("pt2", {"bits": {"output.0": 0}})
+    assert (found["format"], found["differences"]) == ("pt2", {"bits": {"output": 0}})
 
 
 @pytest.mark.parametrize("wanted", ["onnx", "pt2"])
@@ -83,11 +85,17 @@ def test_case_66_a_stream_cannot_hold_two_files(folder, monkeypatch, capfd):
     assert {"a.onnx", "a.onnx.data"} <= set(names_in(folder))
 
 
-def test_an_onnx_file_is_no_file_that_inspect_or_convert_reads(folder, capfd):
-    (folder / "a.onnx").write_bytes(exported_pattern("conv2d_bn_relu6").data)
+def test_an_onnx_file_is_named_by_all_that_cannot_read_it(folder, capfd):
+    (folder / "a.bin").write_bytes(exported_pattern("conv2d_bn_relu6").data)
     for command in (["inspect"], ["convert", "-o", str(folder / "x")], ["export", "-o", str(folder / "x")]):
-        assert run([*command, str(folder / "a.onnx")]) == 3
-    assert "Traceback" not in capfd.readouterr().err
+        assert run([*command, str(folder / "a.bin")]) == 3
+        message = capfd.readouterr().err
+        assert (
+            "a.bin: an ONNX file, which qtool does not read yet; its stamp is the JSON under 'qtool.stamp'" in message
+        )
+        assert "Traceback" not in message
+    with pytest.raises(FileFormatError, match="an ONNX file, which qtool does not read yet"):
+        load(folder / "a.bin")
 
 
 def test_an_exported_file_is_described_and_not_converted_again(folder, capfd):

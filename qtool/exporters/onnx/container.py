@@ -44,7 +44,7 @@ def to_files(model: ir.Model, location: str | None, *, external_above_bytes: int
         external_above_bytes: what fits.
 
     Raises:
-        ModelError: the weights do not fit and there is no place for them, or the checker refuses the model.
+        ModelError: the weights do not fit and there is no place for them.
     """
     external = None
     num_bytes = sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value)
@@ -77,14 +77,13 @@ def _move_weights(model: ir.Model, location: str) -> bytes:
 
 
 def _check(files: ExportedModel, location: str | None) -> None:
-    """Let the ONNX checker look at the files; it wants to see external weights on a disk."""
+    """Let the ONNX checker look at the files; it wants to see external weights on a disk.
+
+    What it raises is let through: no model may come to that, so it is a fault of qtool's.
+    """
     with TemporaryDirectory(prefix="qtool-") as folder:
         path = write_into(Path(folder), files, location)
-        try:
-            onnx.checker.check_model(path, full_check=True)
-        except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-            msg = f"the ONNX checker refuses the model: {str(error).strip().splitlines()[0]}; please report it"
-            raise ModelError(msg) from error
+        onnx.checker.check_model(path, full_check=True)
 
 
 def write_into(folder: Path, files: ExportedModel, location: str | None) -> Path:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 from torch.export.graph_signature import ConstantArgument, OutputKind
-from torch.utils import _pytree as pytree
 
 from qtool.errors import ModelError
 
@@ -18,63 +17,39 @@ if TYPE_CHECKING:
 
     from qtool.stamp.schema import InputStamp
 
-ONLY_OUTPUT = "output"
 
+def names_of_tensors(exported: ExportedProgram, names: Sequence[str]) -> list[str]:
+    """Return the names of those outputs that are tensors; None is left out.
 
-def output_names(exported: ExportedProgram) -> list[str]:
-    """Return a name for each output tensor, from where it stands in what the model returns.
+    Args:
+        exported: the program.
+        names: of all its outputs, as `output_names` returns them.
 
     Raises:
         ModelError: the model returns numbers or words, which an ONNX model cannot.
-
-    Example:
-        A tensor is `output`; of `(a, {"mask": b})` they are `output.0` and `output.1.mask`; of `{"logits": a}`
-        `logits`. None is left out.
     """
     outputs = [s.arg for s in exported.graph_signature.output_specs if s.kind is OutputKind.USER_OUTPUT]
-    structure = exported.call_spec.out_spec
-    nested = pytree.tree_unflatten(range(len(outputs)), structure)
-    names = []
-    for path, index in pytree.tree_flatten_with_path(nested)[0]:
-        name = _joined(path)
-        if not isinstance(outputs[index], ConstantArgument):
-            names.append(name)
-        elif outputs[index].value is not None:
-            msg = f"the model returns {outputs[index].value!r} as {name!r}; an ONNX model returns tensors alone"
+    kept = []
+    for name, output in zip(names, outputs, strict=True):
+        if not isinstance(output, ConstantArgument):
+            kept.append(name)
+        elif output.value is not None:
+            msg = f"the model returns {output.value!r} as {name!r}; an ONNX model returns tensors alone"
             raise ModelError(msg)
-    return names
-
-
-def _joined(path: Sequence[object]) -> str:
-    """Return a path of keys as one name; `output` stands before a number, and alone for the whole."""
-    parts = [str(_key(part)) for part in path]
-    if not parts or isinstance(_key(path[0]), int):
-        parts.insert(0, ONLY_OUTPUT)
-    return ".".join(parts)
-
-
-def _key(part: object) -> object:
-    for attribute in ("key", "idx", "name"):  # of a dict, a sequence, a dataclass or named tuple
-        if hasattr(part, attribute):
-            return getattr(part, attribute)
-    return part
+    return kept
 
 
 def name_inputs_and_outputs(graph: ir.Graph, inputs: Sequence[InputStamp], outputs: Sequence[str]) -> None:
-    """Give the inputs their stamped names and sizes and the outputs theirs; the graph is changed in place.
-
-    An output bears a name that an input has with `_output` added.
-    """
+    """Give the inputs their stamped names and sizes and the outputs theirs; the graph is changed in place."""
     sizes = _named_sizes(graph, inputs)
     for value in _values(graph):
         if value.shape is not None:
             value.shape = ir.Shape([_renamed(size, sizes) for size in value.shape])
     names = [stamp.name for stamp in inputs]
-    names += [f"{name}_output" if name in names else name for name in outputs]
-    _free_names(graph, names)
-    for value, name in zip(graph.inputs, names[: len(inputs)], strict=True):
+    _free_names(graph, [*names, *outputs])
+    for value, name in zip(graph.inputs, names, strict=True):
         value.name = name
-    for index, name in enumerate(names[len(inputs) :]):
+    for index, name in enumerate(outputs):
         _own_output(graph, index).name = name
 
 

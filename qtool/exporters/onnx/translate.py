@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import onnx_ir as ir
@@ -18,6 +20,8 @@ from qtool.exporters.onnx.ops import TRANSLATIONS
 from qtool.passes.to_reference import NODE_STAMP
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch.export import ExportedProgram
 
 _OLDEST_WRITTEN: Final = 18
@@ -67,7 +71,7 @@ def _check_has_no_state(exported: ExportedProgram) -> None:
 
 def _translated(exported: ExportedProgram, opset: int) -> ir.Model:
     try:
-        with unchanged_meta(exported):
+        with unchanged_meta(exported), _without_log():
             program = torch.onnx.export(
                 exported,
                 dynamo=True,
@@ -81,6 +85,18 @@ def _translated(exported: ExportedProgram, opset: int) -> ir.Model:
         raise ModelError(msg) from error
     assert program is not None
     return program.model
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """Keep torch from telling on stderr what it leaves out: a None that a model returns, as documented here."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _first_cause(error: BaseException) -> str:

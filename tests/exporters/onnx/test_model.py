@@ -3,7 +3,6 @@
 import sys
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
 import torch
@@ -55,24 +54,6 @@ def test_weights_are_stored_as_int8_alone():
     files = to_onnx(converted_model(model, torch.randn(8, 512)))
     float_bytes = sum(p.numel() * 4 for p in model.parameters())
     assert len(files.data) <= 0.30 * float_bytes
-
-
-@pytest.mark.parametrize(
-    "opset", [13, pytest.param(17, marks=pytest.mark.slow), pytest.param(23, marks=pytest.mark.slow)]
-)
-def test_other_opsets_compute_the_same(opset):
-    (converted, x), newest = converted_pattern("conv2d_bn_relu6"), exported_pattern("conv2d_bn_relu6")
-    (expected,) = run(newest.data, x.numpy())
-    proto = proto_of(files := to_onnx(converted, opset=opset))
-    assert [entry.version for entry in proto.opset_import] == [opset]
-    np.testing.assert_array_equal(run(files.data, x.numpy())[0], expected)
-    stamped, stamped_newest = (sum(bool(n.metadata_props) for n in p.graph.node) for p in (proto, proto_of(newest)))
-    assert stamped == stamped_newest
-
-
-def test_an_opset_that_lacks_an_op_is_an_error_that_names_one_that_has_it():
-    with pytest.raises(ModelError, match="cannot be written in opset 13; it can in opset 18"):
-        onnx_model(converted_pattern("linear_three_dims")[0], 13)
 
 
 class Counter(nn.Module):

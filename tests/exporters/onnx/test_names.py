@@ -1,9 +1,12 @@
 """Inputs, outputs and sizes bear names that a user knows."""
 
+import logging
+
 import numpy as np
 import torch
 from torch import nn
 
+from qtool.exporters.pt2 import pt2_differences, pt2_files
 from tests.exporters.onnx.exported import exported_pattern, proto_of, run, to_onnx
 from tests.exporters.onnx.test_model import converted_model
 
@@ -27,10 +30,11 @@ def test_a_single_tensor_is_called_output():
     assert (names(proto.graph.input), names(proto.graph.output)) == (["input"], ["output"])
 
 
-def test_outputs_are_named_for_their_keys_and_each_is_there():
+def test_outputs_are_named_for_their_keys_and_each_is_there(caplog):
     x = torch.randn(8, 4)
     converted = converted_model(Outputs(), x)
     files = to_onnx(converted)
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]  # torch tells of the None
     proto = proto_of(files)
     assert names(proto.graph.input) == ["x"]
     assert names(proto.graph.output) == ["logits", "aux.0", "aux.1", "x_output", "linear"]
@@ -39,6 +43,7 @@ def test_outputs_are_named_for_their_keys_and_each_is_there():
     np.testing.assert_array_equal(found["aux.1"], x.numpy())
     np.testing.assert_allclose(found["x_output"], found["logits"] + 1, rtol=1e-6)
     np.testing.assert_allclose(found["linear"], -found["logits"])
+    assert list(pt2_differences(converted, pt2_files(converted), (x,))) == list(found)
 
 
 def test_sizes_are_the_stamped_words():
