@@ -81,6 +81,14 @@ class DataError(QtoolError, ValueError):
     """Calibration or evaluation data cannot be read."""
 
 
+class SmallBatchError(DataError):
+    """A batch norm has a single value per channel to normalize over; `found` says which and in what shape."""
+
+    def __init__(self, found: str, advice: str) -> None:
+        self.found = found
+        super().__init__(f"{found}; {advice}")
+
+
 class FileFormatError(QtoolError, ValueError):
     """A file is not what its reader expects, is damaged, or does not match its own stamp."""
 

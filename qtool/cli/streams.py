@@ -70,7 +70,7 @@ def check_output(file: str, *, sources: Iterable[Path] = ()) -> None:
         msg = "-o: the name of the file is empty; name one, or - for standard output"
         raise UsageError(msg)
     if file != STREAM:
-        _check_is_no_source(Path(file), sources)
+        check_is_no_source(Path(file), sources, "-o")
         check_writable(Path(file))
     elif sys.stdout is not None and sys.stdout.isatty():
         msg = (
@@ -80,9 +80,19 @@ def check_output(file: str, *, sources: Iterable[Path] = ()) -> None:
         raise UsageError(msg)
 
 
-def _check_is_no_source(path: Path, sources: Iterable[Path]) -> None:
+def check_is_no_source(path: Path, sources: Iterable[Path], option: str) -> None:
+    """Refuse to write to a file that the command reads.
+
+    Args:
+        path: what would be written to.
+        sources: files that the command reads.
+        option: what named `path`, such as `-o`.
+
+    Raises:
+        UsageError: `path` is one of the sources, by whatever name.
+    """
     if any(_is_same_file(path, source) for source in sources):
-        msg = f"{str(path)!r} is read by this command and would be lost; name another file with -o"
+        msg = f"{str(path)!r} is read by this command and would be lost; name another file with {option}"
         raise UsageError(msg)
 
 

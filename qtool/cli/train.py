@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from qtool.cli.config_file import read_config
 from qtool.cli.messages import say
 from qtool.cli.options import config_argument, json_option, output_option, set_option, traceback_option
 from qtool.cli.prepare import sources_of
-from qtool.cli.streams import STREAM, check_output, claimed_stdout, read_input, write_output
+from qtool.cli.streams import STREAM, check_is_no_source, check_output, claimed_stdout, read_input, write_output
 from qtool.cli.summary import check_one_result, json_text, summary, summary_lines
 from qtool.cli.train_progress import training_progress
 from qtool.config.load import changed
@@ -46,7 +47,10 @@ class _Asked:
     as_json: bool
 
 
-def _path(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Path | None:
+def _path(_context: click.Context, parameter: click.Parameter, value: str | None) -> Path | None:
+    if value in ("", STREAM):
+        msg = f"{parameter.opts[0]}: {value!r} names no file; standard input and output are for models alone"
+        raise UsageError(msg)
     return None if value is None else Path(value)
 
 
@@ -75,7 +79,7 @@ def command(config: str, seed: int | None, settings: tuple[str, ...], **asked: A
     settled = read_config(config, settings)
     if seed is not None:
         settled = changed(settled, {"train.seed": seed}, "--seed")
-    check_output(wanted.output, sources=_sources(config, settled, wanted))
+    _check_written(wanted, _sources(config, settled, wanted))
     source = None if wanted.prepared is None else _prepared(wanted.prepared)
     with claimed_stdout() as stdout:
         trained = _train(settled, wanted, source)
@@ -93,14 +97,39 @@ def _check_beginning(asked: _Asked, config: str) -> None:
     if asked.allow_config_change and asked.resume is None:
         msg = "--allow-config-change says something about --resume only; leave it out"
         raise UsageError(msg)
-    if asked.metrics is not None and asked.metrics.absolute() == Path(asked.output).absolute():
+    if asked.metrics is not None and _place(asked.metrics) == _place(asked.output):
         msg = f"--metrics and -o both name {asked.output!r}; the model would replace the metrics"
         raise UsageError(msg)
 
 
+def _check_written(asked: _Asked, sources: list[Path]) -> None:
+    """Refuse to write the model or the metrics over what the training reads, and over its checkpoints."""
+    if asked.metrics is not None:
+        check_is_no_source(asked.metrics, sources, "--metrics")
+        _check_is_no_checkpoint(asked.metrics, asked, "--metrics")
+    _check_is_no_checkpoint(Path(asked.output), asked, "-o")
+    check_output(asked.output, sources=sources if asked.metrics is None else [*sources, asked.metrics])
+
+
+def _check_is_no_checkpoint(path: Path, asked: _Asked, option: str) -> None:
+    from qtool.workflows.checkpoints import is_checkpoint_name
+
+    folders = [_place(folder) for folder in (asked.checkpoints, asked.resume) if folder is not None]
+    if asked.resume is not None and not asked.resume.is_dir():
+        folders.append(_place(asked.resume).parent)
+    place = _place(path)
+    if place in folders or (place.parent in folders and is_checkpoint_name(place.name)):
+        msg = f"{option}: {str(path)!r} is where checkpoints of this training lie; name another file with {option}"
+        raise UsageError(msg)
+
+
+def _place(path: Path | str) -> Path:
+    return Path(os.path.realpath(path))  # Path.resolve raises for links in a circle
+
+
 def _sources(config: str, settled: Config, asked: _Asked) -> list[Path]:
     """Return the files that the command reads and its result must not replace."""
-    given = [asked.resume, None if asked.prepared in (None, STREAM) else Path(str(asked.prepared)), asked.metrics]
+    given = [asked.resume, None if asked.prepared in (None, STREAM) else Path(str(asked.prepared))]
     return [*sources_of(config, settled), *(path for path in given if path is not None)]
 
 

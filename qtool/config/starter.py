@@ -34,11 +34,21 @@ Ranges from random values say little about your model: take pictures, in place o
   folder: ../photos
   preprocess: {resize: 256, crop: 224, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}"""
 _TRAINING = """\
-For quantization-aware training say mode: qat above and name data.train, with labels; then this section holds:
+For quantization-aware training say mode: qat above, put data.train beside the other data, and say how to train:
+data:
+  train:  # labelled samples that can be shuffled: folder/CLASS/*.jpg
+    kind: imagefolder
+    folder: ../train
+    batch_size: 64  # at least 2, for batch norms
+    preprocess: {resize: 256, crop: 224, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}
+    augment: {random_resized_crop: {size: 224}, flip: true}
 train:
-  epochs: 10
-  optimizer: {kind: sgd, lr: 0.0001}
-  schedule: {kind: cosine}"""
+  epochs: 10  # passes over data.train
+  optimizer: {kind: sgd, lr: 0.0001}  # a hundredth to a thousandth of the rate that trained the float model
+  schedule: {kind: cosine}  # lets the rate fall to nothing
+  freeze_batch_norm_after: 3  # epochs after which statistics of batch norms stay
+  freeze_observers_after: 4  # epochs after which ranges stay
+Then: qtool train FILE -o trained.pt2 --checkpoints run"""
 
 
 def starting_config(model: str) -> str:

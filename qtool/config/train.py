@@ -3,6 +3,7 @@
 docs/config.md describes them for people, docs/training.md what they do.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, ValidationInfo
@@ -23,7 +24,8 @@ def _check_betas(betas: tuple[float, ...]) -> tuple[float, ...]:
 Rate = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Decay = Annotated[float, Field(ge=0)]
-Betas = Annotated[tuple[float, ...], AfterValidator(_check_betas)]
+# Not strict: what a validator with mode="before" hands on is no longer JSON to pydantic, and a list then no tuple.
+Betas = Annotated[tuple[float, ...], Field(strict=False), AfterValidator(_check_betas)]
 
 
 class SgdConfig(Section):
@@ -115,6 +117,14 @@ class TrainConfig(Section):
     )
     device: Device = Field(default="auto", description="where it is trained; auto is cuda where there is one")
     autocast: Autocast = Field(default="off", description="lower precision of the forward pass")
+
+    @check("optimizer", "schedule", mode="before")
+    @classmethod
+    def _fill_in_kind(cls, value: object, info: ValidationInfo) -> object:
+        """Give a mapping without a kind that of the default: the other keys are read as that kind's."""
+        if not isinstance(value, Mapping) or "kind" in value:
+            return value
+        return {"kind": "sgd" if info.field_name == "optimizer" else "constant", **value}
 
     @check("schedule")
     @classmethod

@@ -80,6 +80,11 @@ class UserStream:
     def _num_samples(self) -> int:
         return sum(1 for _ in self)
 
+    @property
+    def is_sequence_of_batches(self) -> bool:
+        """Whether it is no stream to the user, who gave a list or Dataset whose items are batches."""
+        return hasattr(self._items, "__getitem__") and hasattr(self._items, "__len__")
+
     def _samples(self) -> Iterator[Sample]:
         iterator = self._from_the_front()
         end = object()
@@ -133,10 +138,12 @@ def open_python(source: PythonSource, inputs: tuple[InputConfig, ...]) -> UserSe
         raise DataError(msg)
     if can_index and hasattr(items, "__len__") and not _holds_batches(items, inputs, name):
         return UserSequence(items, inputs, name)
+    stream = UserStream(items, factory, inputs, name, source.limit)
     if source.select is not None:
-        msg = f"{name}: select needs a list or Dataset of samples, and this is a {type(items).__name__} to read through"
+        what = "of batches" if stream.is_sequence_of_batches else "to read through"
+        msg = f"{name}: select needs a list or Dataset of samples, and this is a {type(items).__name__} {what}"
         raise DataError(msg)
-    return UserStream(items, factory, inputs, name, source.limit)
+    return stream
 
 
 def _holds_batches(items: Any, inputs: tuple[InputConfig, ...], name: str) -> bool:  # noqa: ANN401

@@ -6,6 +6,7 @@ import sys
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from qtool.errors import DataError, QtoolError, nearest
@@ -50,8 +51,12 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
-def import_attribute(name: str) -> Any:  # noqa: ANN401
+def import_attribute(name: str, key: str = "factory") -> Any:  # noqa: ANN401
     """Return what `module:attribute` names; the module may lie in the current folder.
+
+    Args:
+        name: the module and the attribute.
+        key: the key of the config that names it, for errors.
 
     Raises:
         DataError: there is no such module or attribute, or the import raises.
@@ -67,13 +72,19 @@ def import_attribute(name: str) -> Any:  # noqa: ANN401
         except ModuleNotFoundError as error:
             if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
                 raise  # it exists; something that it imports does not
-            msg = f"factory: {name!r}: there is no module {error.name!r}, neither installed nor in {Path.cwd()}"
+            msg = f"{key}: {name!r}: there is no module {error.name!r}, neither installed nor in {Path.cwd()}"
             raise DataError(msg) from error
         found: Any = module
         for part in attribute.split("."):
             if not hasattr(found, part):
-                public = [n for n in dir(found) if not n.startswith("_")]
-                msg = f"factory: {name!r}: {module_name!r} has no attribute {part!r}{nearest(part, public)}"
+                near = nearest(part, _public_names(found))
+                msg = f"{key}: {name!r}: {module_name!r} has no attribute {part!r}{near}"
                 raise DataError(msg)
             found = getattr(found, part)
     return found
+
+
+def _public_names(owner: object) -> list[str]:
+    """Return the public names that can be meant: not those of other modules, which it imports."""
+    names = [name for name in dir(owner) if not name.startswith("_")]
+    return [name for name in names if not isinstance(getattr(owner, name, None), ModuleType)]

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
 from qtool.capture.training_mode import CUMULATIVE
+from qtool.errors import SmallBatchError
 from qtool.numerics.recompute import is_recomputing
 
 
@@ -16,14 +17,16 @@ class BatchNormPoint(nn.Module):
     Shapes: x (N, C, ...); all other tensors (C,).
 
     Attributes:
+        name: of the batch norm's node, for errors.
         momentum: as captured: share of the batch in the running statistics; `CUMULATIVE` for the average of all.
         eps: as captured.
         learns: as captured: False where the model keeps it in eval mode while it trains.
         frozen: the running statistics are used and stay as they are.
     """
 
-    def __init__(self, momentum: float, eps: float, *, learns: bool = True) -> None:
+    def __init__(self, name: str, momentum: float, eps: float, *, learns: bool = True) -> None:
         super().__init__()
+        self.name = name
         self.momentum = momentum
         self.eps = eps
         self.learns = learns
@@ -43,9 +46,14 @@ class BatchNormPoint(nn.Module):
         var: Tensor,
         num_batches: Tensor | None,
     ) -> Tensor:
-        """Return the normalised `x`, as torch's own batch norm does."""
+        """Return the normalised `x`, as torch's own batch norm does.
+
+        Raises:
+            SmallBatchError: the batch has a single value per channel.
+        """
         if self.uses_running_statistics:
             return batch_norm(x, mean, var, gamma, beta, training=False, eps=self.eps)
+        self._check_has_statistics(x)
         if is_recomputing():
             # As many tensors as the first time must be kept for backward, but none of ours be written to.
             return batch_norm(x, mean.clone(), var.clone(), gamma, beta, training=True, eps=self.eps)
@@ -81,22 +89,32 @@ class BatchNormPoint(nn.Module):
             num_batches: the batch norm's counter; updated.
             folded_var: the running variance that was folded in: as it was before this step.
 
+        Raises:
+            SmallBatchError: the batch has a single value per channel.
+
         Source: Krishnamoorthi 2018, arXiv:1806.08342, section 3.2.2 ("correction").
         """
         before = (folded_var + self.eps).sqrt()
         if self.uses_running_statistics:
             centre, spread = mean, before
         else:
+            self._check_has_statistics(plain)
             batch_var, centre = torch.var_mean(plain.float(), dim=_all_but_channels(plain), correction=0)
             spread = (batch_var + self.eps).sqrt()
             if not is_recomputing():
                 count = plain.numel() // plain.shape[1]
                 self._update(mean, centre, self._count(num_batches))
-                self._update(var, batch_var * (count / max(count - 1, 1)), self._share(num_batches))
+                self._update(var, batch_var * (count / (count - 1)), self._share(num_batches))
         centre = centre if bias is None else centre - bias
         shift = -centre / spread if gamma is None else -gamma * centre / spread
         shift = shift if beta is None else beta + shift
         return (y * _along_channels(before / spread, y) + _along_channels(shift, y)).to(y.dtype)
+
+    def _check_has_statistics(self, x: Tensor) -> None:
+        """Refuse what torch's own batch norm refuses: the normalised value would be 0, whatever `x` is."""
+        if x.numel() == x.shape[1]:
+            found = f"batch norm {self.name!r} sees one value per channel, in shape {tuple(x.shape)}"
+            raise SmallBatchError(found, "train on batches of at least 2 samples, or call freeze_batch_norms()")
 
     def _count(self, num_batches: Tensor | None) -> float:
         """Count the batch, and return its share in the running statistics."""

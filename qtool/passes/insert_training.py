@@ -88,7 +88,7 @@ def _insert_batch_norms(module: GraphModule) -> dict[Node, Node]:
     for node in list(module.graph.nodes):
         if node.target is not aten.batch_norm.default or node.args[3] is None:
             continue
-        point = BatchNormPoint(momentum=node.args[6], eps=node.args[EPS], learns=bool(node.args[5]))
+        point = BatchNormPoint(names[node], momentum=node.args[6], eps=node.args[EPS], learns=bool(node.args[5]))
         path = add_point(module, BATCH_NORMS, names[node], point)
         with module.graph.inserting_before(node):
             counter = _counter(module, node.args[3], counters)

@@ -93,5 +93,5 @@ class ActivationPoint(Point):
         try:
             self.observer.update(x)
         except NonFiniteError as error:
-            msg = f"{self.edge!r}: {error}"
+            msg = f"at node {self.edge!r}: {error}"
             raise NonFiniteError(msg) from error

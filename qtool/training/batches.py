@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,13 +44,25 @@ class TrainingBatches:
 
     def __post_init__(self) -> None:
         if isinstance(self.source.samples, UserStream):
-            msg = "data.train is a stream, which cannot be shuffled: return a list or a torch Dataset of single samples"
+            has_batches = self.source.samples.is_sequence_of_batches
+            advice = "single samples, not batches" if has_batches else "a list or a torch Dataset of single samples"
+            what = "gives batches" if has_batches else "is a stream"
+            msg = f"data.train {what}, which cannot be shuffled: return {advice}"
             raise DataError(msg)
         if not self.num_batches:
-            msg = (
-                f"data.train has {len(self.source)} samples, not one batch of {self.source.batch_size}: make it smaller"
+            raise DataError(self._too_few())
+
+    def _too_few(self) -> str:
+        num_samples, batch_size = len(self.source), self.source.batch_size
+        if num_samples == 1:
+            return (
+                "data.train has 1 sample, and a last batch of one is left out, since a batch norm has nothing to "
+                "normalize over in it: give more samples, or set data.train.batch_size to 1"
             )
-            raise DataError(msg)
+        return (
+            f"data.train has {num_samples} samples, less than one batch of {batch_size}: lower data.train.batch_size, "
+            "or set train.drop_last: false"
+        )
 
     @property
     def num_batches(self) -> int:
@@ -90,6 +103,28 @@ class TrainingBatches:
             if isinstance(batch, DataError):
                 raise batch
             yield batch
+
+
+@contextmanager
+def worker_deaths_named() -> Iterator[None]:
+    """Say of a worker process that dies while batches are read and used what to lower.
+
+    torch raises at whatever line this process is then: in a handler of SIGCHLD.
+
+    Raises:
+        DataError: a worker was killed, or ended by itself.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not str(error).startswith("DataLoader worker (pid"):  # torch/utils/data/dataloader.py, DataLoader.cpp
+            raise
+        first = str(error).splitlines()[0].rstrip(". ")
+        msg = (
+            f"a worker process of data.train died (out of memory?): {first}; lower train.num_workers or "
+            "data.train.batch_size"
+        )
+        raise DataError(msg) from error
 
 
 class _EpochOfBatches(Dataset[Batch | DataError]):

@@ -6,6 +6,7 @@
     checkpoint/best.pt2               the most accurate model so far, where it is asked for and is another one
     checkpoint/optimizer/*.npy        the optimizer's state, by number of the parameter
     checkpoint/random/*.npy           the states of the random generators
+    checkpoint/digest.txt             sha256 over all of these
 
 Nothing in it is pickled. The same state gives the same bytes.
 """
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from qtool.errors import FileFormatError
-from qtool.readers.archive import read_archive
+from qtool.readers.archive import MAX_TEXT_BYTES, read_archive
 from qtool.runtime.npy import array_bytes, array_from
 from qtool.stamp.strict_json import decode
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 ROOT = "checkpoint/"
-STATE, CONFIG, MODEL, BEST = "state.json", "config.json", "model.pt2", "best.pt2"
+STATE, CONFIG, MODEL, BEST, DIGEST = "state.json", "config.json", "model.pt2", "best.pt2", "digest.txt"
 OPTIMIZER, RANDOM = "optimizer/", "random/"
 MAX_ARRAY_BYTES = 1 << 36
 """Of one array; the largest embedding table in use has some 2**32 (chosen: sixteen times that)."""
@@ -50,8 +51,6 @@ class State:
         epoch: number of complete epochs.
         num_samples: samples of data.train.
         parameters: names of the trained parameters, in the optimizer's order.
-        model_digest: sha256 of model.pt2, its stamp with it.
-        config_digest: digest of config.json.
         torch_version: torch that it was trained with.
         accuracy: of the last evaluation; None without one.
         best_epoch: epoch of the most accurate model, where the best is asked for.
@@ -62,8 +61,6 @@ class State:
     epoch: int
     num_samples: int
     parameters: tuple[str, ...]
-    model_digest: str
-    config_digest: str
     torch_version: str
     accuracy: float | None = None
     best_epoch: int | None = None
@@ -91,9 +88,15 @@ class Checkpoint:
     random: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
-def digest_of(data: bytes) -> str:
-    """Return the sha256 of bytes, in hexadecimal."""
-    return hashlib.sha256(data).hexdigest()
+def digest_of(entries: Mapping[str, bytes]) -> str:
+    """Return the sha256 of entries in hexadecimal: of their names and sha256, a line each, sorted.
+
+    Example:
+        >>> digest_of({}) == hashlib.sha256(b"").hexdigest()
+        True
+    """
+    lines = sorted(f"{name} {hashlib.sha256(data).hexdigest()}\n" for name, data in entries.items())
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def to_bytes(checkpoint: Checkpoint) -> bytes:
@@ -106,6 +109,7 @@ def to_bytes(checkpoint: Checkpoint) -> bytes:
         **{f"{OPTIMIZER}{name}.npy": array_bytes(array) for name, array in checkpoint.optimizer.items()},
         **{f"{RANDOM}{name}.npy": array_bytes(array) for name, array in checkpoint.random.items()},
     }
+    entries[DIGEST] = digest_of(entries).encode()
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, data in entries.items():
@@ -127,26 +131,61 @@ def from_file(path: Path) -> Checkpoint:
             msg = f"{path} is no checkpoint of qtool's; --resume takes a folder of --checkpoints, or a file in it"
             raise FileFormatError(msg)
         state = decode(State, archive.read(STATE), where=f"{path}: {STATE}", newest=FORMAT_VERSION)
-        checkpoint = Checkpoint(
-            state=state,
-            config_json=archive.read(CONFIG).decode(),
-            model=archive.read(MODEL, limit=archive.num_bytes),
-            best=archive.read(BEST, limit=archive.num_bytes) if BEST in archive.names else None,
-            optimizer=_arrays(archive, OPTIMIZER),
-            random=_arrays(archive, RANDOM),
-        )
-    is_whole = digest_of(checkpoint.model) == state.model_digest
-    if not is_whole or digest_of(checkpoint.config_json.encode()) != state.config_digest:
+        _check_numbers(state, f"{path}: {STATE}", has_best=BEST in archive.names)
+        entries = {name: archive.read(name, limit=_limit(archive, name)) for name in archive.names}
+    for name in (CONFIG, MODEL, DIGEST):
+        if name not in entries:
+            msg = f"{path}: there is no entry {name!r} in it"
+            raise FileFormatError(msg)
+    checkpoint = Checkpoint(
+        state=state,
+        config_json=entries[CONFIG].decode(errors="replace"),
+        model=entries[MODEL],
+        best=entries.get(BEST),
+        optimizer=_arrays(entries, OPTIMIZER, path),
+        random=_arrays(entries, RANDOM, path),
+    )
+    digest = entries.pop(DIGEST)
+    if digest != digest_of(entries).encode():
         msg = f"{path}: its parts do not belong together; it was changed, resume from another checkpoint"
         raise FileFormatError(msg)
     return checkpoint
 
 
-def _arrays(archive: Archive, folder: str) -> dict[str, np.ndarray]:
+def _check_numbers(state: State, where: str, *, has_best: bool) -> None:
+    """Refuse numbers that no training writes.
+
+    Raises:
+        FileFormatError: a number is out of its range, or the best model is told of and is not there.
+    """
+    best = state.best_epoch
+    fits = {
+        f"epoch is {state.epoch}; allowed: at least 1": state.epoch >= 1,
+        f"num_samples is {state.num_samples}; allowed: at least 1": state.num_samples >= 1,
+        f"accuracy is {state.accuracy}; allowed: 0 to 1": state.accuracy is None or 0 <= state.accuracy <= 1,
+        f"best_epoch is {best}; allowed: 1 to epoch": best is None or 1 <= best <= state.epoch,
+        f"best_accuracy is {state.best_accuracy}; allowed: 0 to 1, beside best_epoch": (
+            best is None if state.best_accuracy is None else best is not None and 0 <= state.best_accuracy <= 1
+        ),
+        f"best_epoch is {best} of {state.epoch}; allowed: another than epoch, exactly where there is {BEST!r}": (
+            has_best is (best not in (None, state.epoch))
+        ),
+    }
+    if problems := [problem for problem, is_fine in fits.items() if not is_fine]:
+        msg = f"{where}: {'; '.join(problems)}"
+        raise FileFormatError(msg)
+
+
+def _limit(archive: Archive, name: str) -> int:
+    """Return how many bytes an entry may have."""
+    if name.endswith(".npy"):
+        return min(archive.num_bytes, MAX_ARRAY_BYTES)
+    return MAX_TEXT_BYTES if name == CONFIG else archive.num_bytes
+
+
+def _arrays(entries: Mapping[str, bytes], folder: str, path: Path) -> dict[str, np.ndarray]:
     return {
-        name.removeprefix(folder).removesuffix(".npy"): array_from(
-            archive.read(name, limit=min(archive.num_bytes, MAX_ARRAY_BYTES)), where=f"{archive.where}: {name}"
-        )
-        for name in archive.names
+        name.removeprefix(folder).removesuffix(".npy"): array_from(data, where=f"{path}: {name}")
+        for name, data in entries.items()
         if name.startswith(folder) and name.endswith(".npy")
     }

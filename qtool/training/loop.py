@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from qtool.errors import NonFiniteError
+from qtool.errors import DataError, NonFiniteError, SmallBatchError
+from qtool.training.batches import worker_deaths_named
 from qtool.training.loss import check_labels, class_scores, labels_of
 from qtool.training.metrics import STEP, Record
 from qtool.training.optimizer import set_learning_rate, trained_parameters
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from qtool.training.schedule import LearningRate
 
 OnRecord = Callable[[Record], None]
+_LOOK = "; if it is the first step, look at the data and the weights"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +58,14 @@ class Training:
     started: float = field(default_factory=time.monotonic)
 
 
+@worker_deaths_named()
 def train_epoch(training: Training, epoch: int) -> Record:
     """Train the model for one epoch, counted from 1, and return the record of its last step.
 
     Raises:
         NonFiniteError: the loss, or a parameter at the end, is NaN or infinite.
-        DataError: a sample cannot be read, has no label, or a label that is no class of the model.
+        DataError: a sample cannot be read, has no label, or a label that is no class of the model; or a batch norm has
+            one value per channel in a batch; or a worker process died.
     """
     phase = phase_of(epoch, training.settings)
     enter(training.model, phase)
@@ -104,7 +108,13 @@ def _train_step(training: Training, batch: Batch, where: str) -> tuple[float, in
         try:
             outputs = training.model(*(tensor.to(training.device) for tensor in batch.inputs))
         except NonFiniteError as error:
-            raise _diverged(where, str(error), training.settings) from error
+            raise _diverged(where, str(error), training.settings, advice="") from error
+        except SmallBatchError as error:
+            msg = (
+                f"{where}: {error.found}; set data.train.batch_size to at least 2, or let batch norms keep their "
+                "statistics: train.freeze_batch_norm_after: 0"
+            )
+            raise DataError(msg) from error
         check_labels(given, outputs)
         loss = training.loss(outputs, labels)
     value = float(loss.detach())
@@ -129,9 +139,8 @@ def _check_parameters(model: nn.Module, epoch: int, settings: TrainConfig) -> No
             raise _diverged(where, what, settings)
 
 
-def _diverged(where: str, what: str, settings: TrainConfig) -> NonFiniteError:
+def _diverged(where: str, what: str, settings: TrainConfig, advice: str = _LOOK) -> NonFiniteError:
     return NonFiniteError(
         f"{where}: {what}; nothing was written. Lower train.optimizer.lr (it is {settings.optimizer.lr:g}), begin "
-        "with train.schedule.warmup_epochs, or set train.clip_grad_norm; if it is the first step, look at the data "
-        "and the weights"
+        f"with train.schedule.warmup_epochs, or set train.clip_grad_norm{advice}"
     )

@@ -22,14 +22,18 @@ Loss = Callable[[Any, Tensor], Tensor]
 """Called with what the model returned and the labels (N,); returns a scalar with a gradient."""
 
 
-def make_loss(settings: TrainConfig) -> Loss:
+def make_loss(settings: TrainConfig, *, where: str = "train.loss") -> Loss:
     """Return the loss of a config.
+
+    Args:
+        settings: the config's `train`.
+        where: key and place of the loss, for errors.
 
     Raises:
         DataError: the user's function cannot be imported or called.
     """
     if settings.loss is not None:
-        return _user_loss(settings.loss)
+        return _user_loss(settings.loss, where)
 
     def cross_entropy(outputs: object, labels: Tensor) -> Tensor:
         scores = class_scores(outputs)
@@ -79,8 +83,8 @@ def check_labels(labels: Tensor, outputs: object) -> None:
         raise DataError(msg)
 
 
-def _user_loss(name: str) -> Loss:
-    function = import_attribute(name)
+def _user_loss(name: str, where: str) -> Loss:
+    function = import_attribute(name, where)
 
     def loss(outputs: object, labels: Tensor) -> Tensor:
         with user_code(name, "calling it with outputs and labels"):

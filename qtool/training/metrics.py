@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 START, STEP, EPOCH, END = "start", "step", "epoch", "end"
 """The events, in the order of a training's life; every epoch has its steps and then one `epoch`."""
+_BEGINNING = b'{"event": '
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,14 +70,17 @@ class MetricsFile:
         every: write each step whose number is a multiple of this; other events are always written.
 
     Raises:
-        UsageError: the file cannot be written.
+        UsageError: the file cannot be written, or holds something else than records.
     """
 
     def __init__(self, path: Path, *, every: int) -> None:
         self._path = path
         self._every = every
         try:
+            _check_holds_records(path)
             self._file = path.open("a", encoding="utf-8")
+        except UsageError:
+            raise
         except (OSError, ValueError) as error:
             raise self._cannot_write(error) from error
 
@@ -102,3 +106,18 @@ class MetricsFile:
     def _cannot_write(self, error: OSError | ValueError) -> UsageError:
         reason = getattr(error, "strerror", None) or error
         return UsageError(f"--metrics: cannot write {str(self._path)!r}: {reason}")
+
+
+def _check_holds_records(path: Path) -> None:
+    """Refuse to append to what is no file of metrics: a model, a config or a picture would be spoilt.
+
+    Raises:
+        UsageError: the file is there, is not empty, and does not begin with a record.
+    """
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        begins = file.read(len(_BEGINNING))
+    if begins and begins != _BEGINNING:
+        msg = f"--metrics: {str(path)!r} holds something else than metrics, which lines would spoil; name another file"
+        raise UsageError(msg)

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from qtool.config.train import Optimizer
 
 
+_COUNT = "step"
+_SGD_KEYS = ("momentum_buffer",)
+_ADAMW_KEYS = (_COUNT, "exp_avg", "exp_avg_sq")
+# Source: torch/optim/sgd.py and torch/optim/adam.py, `_init_group`; the count is a float32 scalar, `_get_scalar_dtype`.
+
+
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters that training changes, by name, in the model's order.
 
@@ -82,18 +88,36 @@ def load_state_arrays(optimizer: TorchOptimizer, arrays: Mapping[str, np.ndarray
     """Take on what `state_arrays` gave.
 
     Raises:
-        FileFormatError: an array belongs to no parameter, or has another shape than its own.
+        FileFormatError: an array belongs to no parameter, is none that this kind of optimizer has, or has another
+            shape or dtype than its parameter; or a parameter has some of its arrays only.
     """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    keys = _ADAMW_KEYS if isinstance(optimizer, torch.optim.AdamW) else _SGD_KEYS
     state: dict[int, dict[str, Tensor]] = {}
     for name, array in arrays.items():
         number, _, key = name.partition(".")
-        if not number.isdecimal() or int(number) >= len(parameters):
+        if number not in map(str, range(len(parameters))):
             msg = f"the optimizer's array {name!r} belongs to none of the {len(parameters)} parameters"
             raise FileFormatError(msg)
-        shape = tuple(parameters[int(number)].shape)
-        if array.shape not in (shape, ()):  # (): a count of steps
-            msg = f"the optimizer's array {name!r} has shape {array.shape}, and its parameter {shape}"
+        if key not in keys:
+            msg = f"the optimizer's array {name!r} is unknown; it keeps {', '.join(keys)} of each parameter"
             raise FileFormatError(msg)
-        state.setdefault(int(number), {})[key] = torch.from_numpy(array.copy())
+        value = torch.from_numpy(array.copy())
+        _check_fits(name, value, torch.zeros(()) if key == _COUNT else parameters[int(number)])
+        state.setdefault(int(number), {})[key] = value
+    for parameter, known in state.items():
+        if missing := [key for key in keys if key not in known]:
+            msg = f"the optimizer's array {f'{parameter}.{missing[0]}'!r} is missing"
+            raise FileFormatError(msg)
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _check_fits(name: str, value: Tensor, wanted: Tensor) -> None:
+    for what, found, right in (
+        ("shape", tuple(value.shape), tuple(wanted.shape)),
+        ("dtype", value.dtype, wanted.dtype),
+    ):
+        if found != right:
+            owner = "a count of steps" if name.endswith(f".{_COUNT}") else "its parameter"
+            msg = f"the optimizer's array {name!r} has {what} {found}, and {owner} {right}"
+            raise FileFormatError(msg)

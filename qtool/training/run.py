@@ -10,7 +10,7 @@ import torch
 
 from qtool.errors import FileFormatError
 from qtool.runtime.store import to_bytes
-from qtool.training.checkpoint import FORMAT_VERSION, Checkpoint, State, digest_of
+from qtool.training.checkpoint import FORMAT_VERSION, Checkpoint, State
 from qtool.training.evaluation import score
 from qtool.training.loop import train_epoch
 from qtool.training.metrics import END, EPOCH, START, Record
@@ -91,8 +91,6 @@ class Run:
             epoch=self.epoch,
             num_samples=len(self._training.batches.source),
             parameters=tuple(trained_parameters(self._training.model)),
-            model_digest=digest_of(last.data),
-            config_digest=digest_of(self._config_json.encode()),
             torch_version=torch.__version__,
             accuracy=last.accuracy,
             best_epoch=None if best is None else best.epoch,

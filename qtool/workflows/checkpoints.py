@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qtool.errors import UsageError
+from qtool.errors import FileFormatError, UsageError
+from qtool.stamp.strict_json import NewerVersionError
 from qtool.training.checkpoint import Checkpoint, to_bytes
 from qtool.workflows.atomic_file import check_writable, write_atomically
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _NAME = re.compile(r"epoch-(\d{4,9})\.zip")
@@ -62,12 +65,49 @@ class CheckpointFolder:
         return self.path / f"epoch-{epoch:04}.zip"
 
 
+def is_checkpoint_name(name: str) -> bool:
+    """Return whether a file of this name is taken for a checkpoint.
+
+    Example:
+        >>> is_checkpoint_name("epoch-0003.zip"), is_checkpoint_name("trained.pt2")
+        (True, False)
+    """
+    return _NAME.fullmatch(name) is not None
+
+
 def checkpoints_in(folder: Path) -> dict[int, Path]:
     """Return the checkpoints of a folder by epoch, in order; empty if there is no such folder."""
     if not folder.is_dir():
         return {}
     found = {int(match[1]): path for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))}
     return dict(sorted(found.items()))
+
+
+@contextmanager
+def damage_named(file: Path | None) -> Iterator[None]:
+    """Say of a file that is wrong inside that it is a checkpoint, and which one of its folder to go on from.
+
+    Args:
+        file: the checkpoint that is read in the block; None if none is.
+
+    Raises:
+        FileFormatError: whatever is wrong with the file.
+    """
+    try:
+        yield
+    except NewerVersionError:
+        raise
+    except FileFormatError as error:
+        if file is None or not is_checkpoint_name(file.name):
+            raise
+        others = [path.name for path in checkpoints_in(file.parent).values() if path.name < file.name]
+        advice = (
+            f"delete it, and --resume {file.parent} goes on from {others[-1]}"
+            if others
+            else "no earlier one lies in its folder: train from the beginning, without --resume"
+        )
+        msg = f"the checkpoint {str(file)!r} is damaged: {str(error).removeprefix(f'{file}: ')}; {advice}"
+        raise FileFormatError(msg) from error
 
 
 def last_checkpoint(path: Path) -> Path:

@@ -10,13 +10,18 @@ import torch
 from qtool.config.differences import differences
 from qtool.config.load import config_from_mapping
 from qtool.config.paths import without_folders
-from qtool.errors import MismatchError, ModelError
+from qtool.errors import FileFormatError, ModelError, UsageError
 from qtool.runtime.prepared import PreparedModel
 
 if TYPE_CHECKING:
     from qtool.config.document import Tree
     from qtool.config.schema import Config
+    from qtool.config.train import TrainConfig
     from qtool.training.checkpoint import Checkpoint
+
+
+FREE = ("num_workers", "log_every", "keep")
+"""The keys of `train` that change no bit of what is trained: a training may go on with others."""
 
 
 def check_trainable(model: object, config: Config) -> PreparedModel:
@@ -24,7 +29,7 @@ def check_trainable(model: object, config: Config) -> PreparedModel:
 
     Raises:
         ModelError: it is another kind of model, or was prepared for calibration only.
-        MismatchError: it was planned for another target, or with other settings; they are named.
+        UsageError: it was planned for another target, or with other settings; they are named.
     """
     if not isinstance(model, PreparedModel):
         msg = "the model is converted already; train takes what `qtool prepare` wrote"
@@ -36,7 +41,7 @@ def check_trainable(model: object, config: Config) -> PreparedModel:
             f"the model was prepared with another config: {'; '.join(other)}. Prepare it anew with this one, or train "
             "with the config that it was prepared with"
         )
-        raise MismatchError(msg)
+        raise UsageError(msg)
     if not model.is_trainable:
         msg = "the model has no graph to train: prepare it with quantize.mode: qat"
         raise ModelError(msg)
@@ -53,10 +58,13 @@ def check_resumable(checkpoint: Checkpoint, config: Config, num_samples: int, *,
         allow_change: let the bytes at the end be others: other keys of the config than target, quantize and the kind
             of the optimizer may differ, the number of samples, and torch's version.
 
+    Keys of `FREE` may always differ.
+
     Raises:
-        MismatchError: something else differs, or nothing is left to train.
+        FileFormatError: the checkpoint's config is none of a training.
+        UsageError: something else differs, or nothing is left to train.
     """
-    state, found = checkpoint.state, config_from_mapping(json.loads(checkpoint.config_json), "the checkpoint's config")
+    state, (found, trained_as) = checkpoint.state, _config_of(checkpoint)
     changes = differences(_tree(found), _tree(config))
     changes += differences(
         {"samples of data.train": state.num_samples, "torch": state.torch_version},
@@ -67,19 +75,35 @@ def check_resumable(checkpoint: Checkpoint, config: Config, num_samples: int, *,
             f"the checkpoint is of another training: {'; '.join(changes)}. Go on as it began, or with "
             "--allow-config-change, which no longer ends where an uninterrupted training would"
         )
-        raise MismatchError(msg)
-    assert found.train is not None
-    assert config.train is not None  # both were trained
-    if found.train.optimizer.kind != config.train.optimizer.kind:
-        kind = found.train.optimizer.kind
+        raise UsageError(msg)
+    assert config.train is not None  # it is about to be trained
+    kind = trained_as.optimizer.kind
+    if kind != config.train.optimizer.kind:
         msg = f"the checkpoint's optimizer is of kind {kind!r}, whose state no other can take on; keep that kind"
-        raise MismatchError(msg)
+        raise UsageError(msg)
     if state.epoch > config.train.epochs:
         left = f"train.epochs is {config.train.epochs}: nothing is left to train"
         msg = f"the checkpoint has {state.epoch} epochs, and {left}"
-        raise MismatchError(msg)
+        raise UsageError(msg)
+
+
+def _config_of(checkpoint: Checkpoint) -> tuple[Config, TrainConfig]:
+    """Return the config that a checkpoint was trained with, and its `train`.
+
+    Raises:
+        FileFormatError: it is no config of a training.
+    """
+    try:
+        config = config_from_mapping(dict(json.loads(checkpoint.config_json)), "the checkpoint's config")
+    except (ValueError, TypeError, RecursionError) as error:  # of JSON, of dict, and ConfigError
+        msg = f"config.json: {error}"
+        raise FileFormatError(msg) from error
+    if config.train is None:
+        msg = "config.json: it has no train"
+        raise FileFormatError(msg)
+    return config, config.train
 
 
 def _tree(config: Config) -> Tree:
-    tree: Tree = json.loads(config.to_json())
-    return tree
+    """Return what a training follows from: the config without the free keys."""
+    return config.model_dump(mode="json", exclude={"train": set(FREE)})

@@ -20,7 +20,7 @@ from qtool.training.metrics import MetricsFile
 from qtool.training.optimizer import make_optimizer
 from qtool.training.run import Run
 from qtool.training.schedule import LearningRate
-from qtool.workflows.checkpoints import CheckpointFolder, last_checkpoint
+from qtool.workflows.checkpoints import CheckpointFolder, damage_named, last_checkpoint
 from qtool.workflows.float_model import require_model
 from qtool.workflows.prepare import prepare_from_config
 from qtool.workflows.same_config import check_resumable, check_trainable
@@ -116,8 +116,9 @@ def train_from_config(
 
     Raises:
         ConfigError: the config has no model, no `train` or no `data.train`.
-        UsageError: a file cannot be read or written, there is no such device, or several processes are asked for.
-        MismatchError: the prepared model or the checkpoint is of another config.
+        UsageError: the prepared model or the checkpoint is of another config, a file cannot be read or written, there
+            is no such device, or several processes are asked for.
+        FileFormatError: the checkpoint is damaged.
         DataError: samples cannot be read, or have no labels.
         UncalibratedError: ranges are frozen from the first epoch, and nothing has set them.
         NonFiniteError: the loss is NaN or infinite.
@@ -127,15 +128,19 @@ def train_from_config(
     device = _device_of(settings)
     batches = TrainingBatches(source=_training_source(config), settings=settings)
     evaluation = _evaluation_source(config)
-    loss = make_loss(settings)
-    checkpoint = None if files.resume is None else from_file(last_checkpoint(files.resume))
-    if checkpoint is not None:
-        check_resumable(checkpoint, config, len(batches.source), allow_change=allow_config_change)
+    loss = make_loss(settings, where=f"{config.locate('train.loss')}: train.loss")
+    file = None if files.resume is None else last_checkpoint(files.resume)
+    with damage_named(file):
+        checkpoint = None if file is None else from_file(file)
+        if checkpoint is not None:
+            check_resumable(checkpoint, config, len(batches.source), allow_change=allow_config_change)
     folder = None if files.folder is None else CheckpointFolder(files.folder, settings.keep)
     if folder is not None:
         folder.open(0 if checkpoint is None else checkpoint.state.epoch)
     with _records(files, settings, listeners) as on_record:
-        model = check_trainable(_first_model(config, prepared, checkpoint, listeners), config)
+        with damage_named(file):
+            first = _first_model(config, prepared, checkpoint, listeners)
+        model = check_trainable(first, config)
         _check_has_ranges(model, settings)
         model.origin = replace(model.origin, config_digest=config.digest())
         seed_everything(settings.seed)
@@ -151,7 +156,8 @@ def train_from_config(
         )
         run = Run(training, config.to_json(), evaluation)
         if checkpoint is not None:
-            run.resume(checkpoint)
+            with damage_named(file):
+                run.resume(checkpoint)
         chosen = _run_to_the_end(run, settings, folder)
     return Trained(
         data=chosen.data, plan=model.plan, epoch=chosen.epoch, epochs=settings.epochs, accuracy=chosen.accuracy

@@ -127,8 +127,15 @@ def test_prepare_says_that_training_comes_next(whole, tmp_path, capsys):
         (["--set", "train="], 2, "train: nothing found; needed: how the model is trained"),
         (["--metrics", "{folder}/trained.pt2"], 2, "the model would replace the metrics"),
         (["--metrics", "{folder}"], 2, "--metrics: cannot write"),
+        (["--metrics", "-"], 2, "--metrics: '-' names no file"),
+        (["--metrics", ""], 2, "--metrics: '' names no file"),
+        (["--checkpoints", "-"], 2, "--checkpoints: '-' names no file"),
+        (["--checkpoints", ""], 2, "--checkpoints: '' names no file"),
+        (["--resume", "-"], 2, "--resume: '-' names no file"),
+        (["--resume", ""], 2, "--resume: '' names no file"),
+        (["--checkpoints", "{folder}/trained.pt2"], 2, "is where checkpoints of this training lie"),
         (["--prepared", "{files}/int8.pt2"], 2, "is converted already; train takes what `qtool prepare` wrote"),
-        (["--prepared", "{files}/prepared.pt2"], 3, "the model was prepared with another config: quantize.mode"),
+        (["--prepared", "{files}/prepared.pt2"], 2, "the model was prepared with another config: quantize.mode"),
     ],
 )
 def test_wrong_questions(tmp_path, files, capsys, options, status, message):
@@ -137,6 +144,66 @@ def test_wrong_questions(tmp_path, files, capsys, options, status, message):
     assert train(tmp_path, *filled) == status
     assert message in capsys.readouterr().err
     assert names_in(tmp_path) == ["model.yaml"]
+
+
+@pytest.fixture
+def full_folder(whole, tmp_path):
+    """A folder with a file of each kind that the command reads."""
+    (tmp_path / "base.yaml").write_bytes(write_config(tmp_path / "model.yaml").read_bytes())
+    (tmp_path / "model.yaml").write_text("version: 1\nextends: base.yaml\n")
+    (tmp_path / "prepared.pt2").write_bytes((whole / "prepared.pt2").read_bytes())
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "epoch-0001.zip").write_bytes(b"a checkpoint")
+    (tmp_path / "linked").symlink_to("run")
+    (tmp_path / "labels.json").write_text("{}")
+    return tmp_path
+
+
+def contents(folder):
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--prepared", "prepared.pt2", "--metrics", "prepared.pt2"], "is read by this command and would be lost"),
+        (["--metrics", "model.yaml"], "another file with --metrics"),
+        (["--metrics", "base.yaml"], "is read by this command and would be lost"),
+        (["--resume", "run/epoch-0001.zip", "--metrics", "linked/epoch-0001.zip"], "is read by this command"),
+        (["--resume", "run", "--metrics", "linked/epoch-0001.zip"], "where checkpoints of this training lie"),
+        (["--checkpoints", "run", "--metrics", "run/epoch-0002.zip"], "--metrics: 'run/epoch-0002.zip' is where"),
+        (["--checkpoints", "new", "--metrics", "new"], "--metrics: 'new' is where checkpoints of this training lie"),
+        (["--metrics", "labels.json"], "--metrics: 'labels.json' holds something else than metrics"),
+        (["--metrics", "trained.pt2"], "the model would replace the metrics"),
+        (["--resume", "run", "-o", "linked/epoch-0001.zip"], "-o: 'linked/epoch-0001.zip' is where checkpoints"),
+        (["--resume", "run/epoch-0001.zip", "-o", "run/epoch-0007.zip"], "-o: 'run/epoch-0007.zip' is where"),
+        (["--checkpoints", "new", "-o", "new/epoch-0001.zip"], "-o: 'new/epoch-0001.zip' is where checkpoints"),
+        (["--checkpoints", "new", "-o", "new"], "-o: 'new' is where checkpoints of this training lie"),
+    ],
+)
+def test_nothing_that_is_read_or_resumed_from_is_written_to(full_folder, monkeypatch, capsys, options, message):
+    monkeypatch.chdir(full_folder)
+    before = contents(full_folder)
+    output = [] if "-o" in options else ["-o", "trained.pt2"]
+    assert run(["train", "model.yaml", *output, *options]) == 2
+    assert message in capsys.readouterr().err
+    assert contents(full_folder) == before
+
+
+def test_a_damaged_checkpoint_is_told_from_the_others(tmp_path, capsys):
+    write_config(tmp_path / "model.yaml", epochs=2, keep=2)
+    assert train(tmp_path, "--checkpoints", tmp_path / "run") == 0
+    last = tmp_path / "run" / "epoch-0002.zip"
+    last.write_bytes(last.read_bytes()[:-9])
+    capsys.readouterr()
+    assert train(tmp_path, "--resume", tmp_path / "run") == 3
+    said = capsys.readouterr().err
+    assert f"the checkpoint '{last}' is damaged: " in said
+    assert f"delete it, and --resume {tmp_path}/run goes on from epoch-0001.zip" in said
+    trained = (tmp_path / "trained.pt2").read_bytes()
+    last.unlink()
+    assert train(tmp_path, "--resume", tmp_path / "run") == 0
+    assert (tmp_path / "trained.pt2").read_bytes() == trained
 
 
 def test_a_line_for_each_epoch_and_the_time_that_is_left(capsys):

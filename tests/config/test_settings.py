@@ -169,3 +169,20 @@ def test_settings_come_after_what_is_extended(tmp_path):
     config = load_config(tmp_path / "top.yaml", ["target.isa=any", "model.inputs.0.name=y"])
     assert (config.target.isa, config.model.inputs[0].name) == (Isa.ANY, "y")
     assert config.locate("model.inputs.0.shape") == f"{tmp_path}/base.yaml:5:29"
+
+
+def test_a_key_of_a_section_with_a_default_kind_is_enough():
+    base = load("quantize.mode=qat", "data.train={kind: synthetic, count: 8}", "train.epochs=9").train
+    settled = load(
+        "quantize.mode=qat",
+        "data.train={kind: synthetic, count: 8}",
+        "train.epochs=9",
+        "train.optimizer.lr=0.1",
+        "train.schedule.warmup_epochs=2",
+    ).train
+    assert (settled.optimizer.kind, settled.optimizer.lr) == ("sgd", 0.1)
+    assert settled.optimizer.momentum == base.optimizer.momentum
+    assert (settled.schedule.kind, settled.schedule.warmup_epochs) == ("constant", 2)
+    assert problems("train={epochs: 9, optimizer: {betas: [0.9, 0.99]}}")[0] == (
+        "--set #1: train.optimizer.betas: found an unknown key; allowed: kind, lr, momentum, weight_decay, nesterov"
+    )

@@ -10,6 +10,7 @@ from qtool.config.schema import Config
 from qtool.config.source import parse_yaml
 from qtool.config.starter import starting_config
 from qtool.config.torchvision_names import torchvision_models
+from qtool.config.train import TrainConfig
 from qtool.errors import MissingDependencyError, UsageError
 
 MODELS = ["resnet18", "mypackage.nets:Net.small"]
@@ -52,9 +53,14 @@ def test_the_suggested_photos_are_right_too():
 
 def test_the_suggested_training_is_right_too():
     lines = starting_config("resnet18").splitlines()
-    training = "\n".join(line.removeprefix("# ") for line in lines[lines.index("# train:") :])
-    config = load(f"version: 1\ntarget: {{backend: fbgemm}}\nquantize: {{mode: qat}}\n{training}\n")
+    *training, command = [line.removeprefix("# ") for line in lines[lines.index("# data:") :]]
+    config = load("version: 1\ntarget: {backend: fbgemm}\nquantize: {mode: qat}\n" + "\n".join(training))
     assert config.train.schedule.kind == "cosine"
+    assert config.data.train.augment.flip
+    default = TrainConfig(epochs=10)
+    assert config.train.freeze_batch_norm_after == default.freeze_batch_norm_after
+    assert config.train.freeze_observers_after == default.freeze_observers_after
+    assert command == "Then: qtool train FILE -o trained.pt2 --checkpoints run"
 
 
 def test_it_fits_a_screen_in_width():

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
 import qtool
-from qtool.errors import CaptureError, NonFiniteError, UncalibratedError, UsageError
+from qtool.errors import CaptureError, NonFiniteError, SmallBatchError, UncalibratedError, UsageError
 from qtool.passes.points import Mode
 from qtool.runtime.store import from_bytes, to_bytes
 from qtool.types import Stage, Verdict
@@ -577,6 +577,26 @@ def outputs(result):
 def test_bytes_do_not_change_with_the_order_of_modes():
     prepared = trained()
     assert to_bytes(prepared) == to_bytes(prepared.eval())
+
+
+@pytest.mark.parametrize("is_folded", [True, False])
+def test_a_batch_norm_over_one_value_per_channel_is_an_error_that_names_it(is_folded):
+    """Torch's own refuses it too: the normalised value would be beta, whatever comes in."""
+    before = nn.Linear(3, 4) if is_folded else nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    model = nn.Sequential(before, nn.BatchNorm1d(4), nn.Linear(4, 2))
+    prepared = prepared_for_training(model, example=torch.randn(4, 3))
+    one = torch.randn(1, 3)
+    with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
+        model.train()(one)
+    prepared.train()
+    with pytest.raises(SmallBatchError, match=r"^batch norm '1' sees one value per channel, .*\(1, 4\)") as raised:
+        prepared(one)
+    assert isinstance(raised.value, ValueError)
+    assert "at least 2 samples, or call freeze_batch_norms()" in str(raised.value)
+    assert prepared(torch.randn(2, 3)).isfinite().all()
+    prepared.freeze_batch_norms()
+    assert prepared(one).isfinite().all()
+    assert prepared.eval()(one).isfinite().all()
 
 
 # --- train mode does more, or other things

@@ -64,9 +64,19 @@ def test_the_last_batch(count, batch_size, drop_last, sizes):
     assert (batches.num_batches, batches.num_samples) == (len(sizes), sum(sizes))
 
 
-@pytest.mark.parametrize(("count", "drop_last"), [(1, False), (3, True)])
-def test_no_batch_at_all_is_an_error(count, drop_last):
-    with pytest.raises(DataError, match=f"data.train has {count} samples, not one batch of 4: make it smaller"):
+@pytest.mark.parametrize(
+    ("count", "drop_last", "message"),
+    [
+        (1, False, r"data\.train has 1 sample, and a last batch of one is left out.*: give more samples"),
+        (
+            3,
+            True,
+            r"3 samples, less than one batch of 4: lower data\.train\.batch_size, or set train\.drop_last: false$",
+        ),
+    ],
+)
+def test_no_batch_at_all_is_an_error(count, drop_last, message):
+    with pytest.raises(DataError, match=message):
         batches_of(count, drop_last=drop_last)
 
 

@@ -82,7 +82,7 @@ def test_a_loss_that_is_none_is_an_error(name, message):
 
 
 def test_a_loss_that_is_not_there_is_an_error_at_once():
-    with pytest.raises(DataError, match="has no attribute 'with_auxiliary_heads'; did you mean"):
+    with pytest.raises(DataError, match=r"^train\.loss: .* has no attribute 'with_auxiliary_heads'; did you mean"):
         loss_of("with_auxiliary_heads")
 
 

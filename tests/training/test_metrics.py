@@ -53,3 +53,18 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
         MetricsFile(tmp_path / "missing" / "m.jsonl", every=1)
     with MetricsFile(Path("/dev/full"), every=1) as metrics, pytest.raises(UsageError, match="No space left"):
         metrics.write(step(1))
+
+
+@pytest.mark.parametrize("content", [b"a model", b"{}", b'{"version": 1}\n', b"PK\x03\x04"])
+def test_a_file_that_holds_something_else_is_left_as_it_is(tmp_path, content):
+    (tmp_path / "m").write_bytes(content)
+    with pytest.raises(UsageError, match=r"--metrics: '.*/m' holds something else than metrics"):
+        MetricsFile(tmp_path / "m", every=1)
+    assert (tmp_path / "m").read_bytes() == content
+
+
+def test_an_empty_file_is_written_to(tmp_path):
+    (tmp_path / "m").touch()
+    with MetricsFile(tmp_path / "m", every=1) as metrics:
+        metrics.write(step(1))
+    assert len(lines(tmp_path / "m")) == 1

@@ -80,6 +80,10 @@ def test_arrays_are_copies():
     ("name", "array", "message"),
     [
         ("0.momentum_buffer", np.zeros((3, 3), np.float32), r"has shape \(3, 3\), and its parameter \(8, 4\)"),
+        ("0.momentum_buffer", np.zeros((), np.float32), r"has shape \(\), and its parameter \(8, 4\)"),
+        ("0.momentum_buffer", np.zeros((8, 4)), r"has dtype torch\.float64, and its parameter torch\.float32"),
+        ("0.exp_avg", np.zeros((8, 4), np.float32), "'0.exp_avg' is unknown; it keeps momentum_buffer"),
+        ("00.momentum_buffer", np.zeros((8, 4), np.float32), "belongs to none of the 6 parameters"),
         ("6.momentum_buffer", np.zeros((8, 4), np.float32), "belongs to none of the 6 parameters"),
         ("x.momentum_buffer", np.zeros((8, 4), np.float32), "belongs to none of the 6 parameters"),
     ],
@@ -87,6 +91,24 @@ def test_arrays_are_copies():
 def test_arrays_that_fit_no_parameter_are_refused(name, array, message):
     with pytest.raises(FileFormatError, match=message):
         load_state_arrays(make_optimizer(Classifier(), SgdConfig()), {name: array})
+
+
+@pytest.mark.parametrize("missing", ["0.step", "0.exp_avg", "0.exp_avg_sq"])
+def test_a_parameter_has_all_of_its_arrays_or_none(missing):
+    model = Classifier()
+    optimizer = make_optimizer(model, AdamWConfig())
+    step(model, optimizer)
+    arrays = state_arrays(optimizer)
+    del arrays[missing]
+    with pytest.raises(FileFormatError, match=f"the optimizer's array '{missing}' is missing"):
+        load_state_arrays(optimizer, arrays)
+
+
+@pytest.mark.parametrize("count", [np.zeros(1, np.float32), np.array(1, np.int64)])
+def test_a_count_of_steps_is_one_float32(count):
+    arrays = {"0.step": count, "0.exp_avg": np.zeros((8, 4), np.float32), "0.exp_avg_sq": np.zeros((8, 4), np.float32)}
+    with pytest.raises(FileFormatError, match=r"'0\.step' has .*, and a count of steps"):
+        load_state_arrays(make_optimizer(Classifier(), AdamWConfig()), arrays)
 
 
 def test_frozen_parameters_are_left_out_and_none_is_an_error():

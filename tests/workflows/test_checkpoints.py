@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from qtool.errors import UsageError
+from qtool.errors import FileFormatError, UsageError
 from qtool.training.checkpoint import from_file
-from qtool.workflows.checkpoints import CheckpointFolder, checkpoints_in, last_checkpoint
+from qtool.workflows.checkpoints import CheckpointFolder, checkpoints_in, damage_named, last_checkpoint
 from tests.training.test_checkpoint import CHECKPOINT
 
 
@@ -65,3 +65,36 @@ def test_a_checkpoint_that_is_not_there(tmp_path):
         last_checkpoint(tmp_path)
     with pytest.raises(UsageError, match=r"--resume: .*gone.*does not exist; it takes the folder"):
         last_checkpoint(tmp_path / "gone")
+
+
+def read(path):
+    with damage_named(path):
+        return from_file(path)
+
+
+def test_a_damaged_checkpoint_names_an_earlier_one(tmp_path):
+    write(CheckpointFolder(tmp_path, keep=3), 2, 3, 4)
+    last = tmp_path / "epoch-0004.zip"
+    last.write_bytes(last.read_bytes()[:-50])
+    with pytest.raises(FileFormatError) as caught:
+        read(last)
+    said = str(caught.value)
+    assert said.startswith(f"the checkpoint '{last}' is damaged: ")
+    assert said.endswith(f"; delete it, and --resume {tmp_path} goes on from epoch-0003.zip")
+    assert said.count(str(last)) == 1
+    last.unlink()
+    assert read(last_checkpoint(tmp_path)).state.epoch == 3
+
+
+def test_a_damaged_checkpoint_that_is_the_only_one(tmp_path):
+    (tmp_path / "epoch-0001.zip").write_bytes(b"")
+    with pytest.raises(FileFormatError, match=r"is damaged: .*; no earlier one lies in its folder: train from the"):
+        read(tmp_path / "epoch-0001.zip")
+
+
+def test_what_is_no_checkpoint_is_not_called_a_damaged_one(tmp_path):
+    (tmp_path / "model.pt2").write_bytes(b"a model")
+    with pytest.raises(FileFormatError) as caught:
+        read(tmp_path / "model.pt2")
+    assert "damaged checkpoint" not in str(caught.value)
+    assert not str(caught.value).startswith("the checkpoint")

@@ -156,7 +156,7 @@ def test_generated_inputs_reach_both_ends_of_the_calibrated_range():
 def test_nan_in_calibration_names_edge_and_batch():
     prepared = prepared_on(nn.Linear(2, 2), torch.zeros(1, 2))
     bad = torch.tensor([[1.0, torch.nan]])
-    with pytest.raises(NonFiniteError, match=r"batch 1: 'input': 1 NaN"):
+    with pytest.raises(NonFiniteError, match=r"batch 1: at node 'input': 1 NaN"):
         calibrate(prepared, [torch.randn(3, 2), bad])
 
 

@@ -1,17 +1,16 @@
 """Training by a config: to the same bits each time, also when it is interrupted and resumed. Case 61 among them."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 
 import qtool
-from qtool.config.load import changed, config_from_mapping
+from qtool.config.load import changed, config_from_mapping, load_config
 from qtool.errors import (
     ConfigError,
     DataError,
-    MismatchError,
     ModelError,
     NonFiniteError,
     UncalibratedError,
@@ -193,7 +192,7 @@ def test_a_config_that_changed_is_refused_and_what_changed_is_named(plain, chang
     config, uninterrupted = plain
     other = changed(config, changes, "test")
     files = Files(resume=uninterrupted.folder / "epoch-0002.zip")
-    with pytest.raises(MismatchError) as caught:
+    with pytest.raises(UsageError) as caught:
         train_from_config(other, files=files)
     assert f"the checkpoint is of another training: {named}. Go on" in str(caught.value)
     assert train_from_config(other, files=files, allow_config_change=True).epochs == other.train.epochs
@@ -203,14 +202,14 @@ def test_a_config_that_changed_is_refused_and_what_changed_is_named(plain, chang
 def test_case_61_a_checkpoint_for_another_backend_is_refused_always(plain, allow):
     config, uninterrupted = plain
     other = changed(config, {"target.backend": "qnnpack"}, "test")
-    with pytest.raises(MismatchError, match=r'target\.backend: "qnnpack", was "fbgemm"'):
+    with pytest.raises(UsageError, match=r'target\.backend: "qnnpack", was "fbgemm"'):
         train_from_config(other, files=Files(resume=uninterrupted.folder), allow_config_change=allow)
 
 
 def test_fewer_epochs_than_were_trained_are_refused(plain):
     config, uninterrupted = plain
     other = changed(config, {"train.epochs": 3}, "test")
-    with pytest.raises(MismatchError, match=r"has 4 epochs, and train\.epochs is 3: nothing is left"):
+    with pytest.raises(UsageError, match=r"has 4 epochs, and train\.epochs is 3: nothing is left"):
         train_from_config(other, files=Files(resume=uninterrupted.folder), allow_config_change=True)
 
 
@@ -230,10 +229,10 @@ def test_an_error_notes_the_last_checkpoint(tmp_path):
 
 def test_a_prepared_model_of_another_config_is_refused():
     prepared = prepare_from_config(with_changes({"target.backend": "qnnpack"}))
-    with pytest.raises(MismatchError, match=r'prepared with another config: target\.backend: "fbgemm", was "qnnpack"'):
+    with pytest.raises(UsageError, match=r'prepared with another config: target\.backend: "fbgemm", was "qnnpack"'):
         train_from_config(config_from_mapping(CONFIG), prepared)
     for_calibration = prepare_from_config(with_changes({"quantize.mode": "ptq", "train": None, "data.train": None}))
-    with pytest.raises(MismatchError, match=r'quantize\.mode: "qat", was "ptq"'):
+    with pytest.raises(UsageError, match=r'quantize\.mode: "qat", was "ptq"'):
         train_from_config(config_from_mapping(CONFIG), for_calibration)
     with pytest.raises(ModelError, match="train takes what `qtool prepare` wrote"):
         train_from_config(config_from_mapping(CONFIG), torch.nn.Linear(1, 1))
@@ -274,3 +273,64 @@ def test_a_gpu_that_is_not_there_is_an_error(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UsageError, match=r"train\.device is 'cuda'.*--set train\.device=cpu"):
         train_from_config(with_changes({"train.device": "cuda"}))
+
+
+def test_a_batch_norm_that_sees_one_value_per_channel_says_what_to_set():
+    changes = {"model.factory": f"{PARTS}:pooled_classifier", "data.train.batch_size": 1, "train.epochs": 1}
+    one = with_changes({**changes, "train.schedule": {"kind": "constant"}})
+    with pytest.raises(DataError, match=r"^epoch 1, step 1: batch norm '1' sees one value per channel") as caught:
+        train_from_config(one)
+    assert "set data.train.batch_size to at least 2" in str(caught.value)
+    assert "train.freeze_batch_norm_after: 0" in str(caught.value)
+    for fix in ({"data.train.batch_size": 2}, {"train.freeze_batch_norm_after": 0}):
+        assert train_from_config(changed(one, fix, "test")).epoch == 1
+
+
+def test_nan_in_the_data_names_the_node_and_is_advised_on_once():
+    with pytest.raises(NonFiniteError) as caught:
+        train_from_config(with_changes({"data.train.factory": f"{PARTS}:nan_pictures"}))
+    said = str(caught.value)
+    assert said.startswith("epoch 1, step 1: at node 'x': 216 NaN and 0 infinite of 216 values reached the observer")
+    assert said.count("look") == said.count("the data") == 1
+    assert "Lower train.optimizer.lr (it is 0.1)" in said
+
+
+def test_another_number_of_workers_goes_on_to_the_same_model(plain, tmp_path):
+    """The file differs in the digest of the config alone, which is that of the config that it was finished with."""
+    config, uninterrupted = plain
+    other = changed(config, {"train.num_workers": 1, "train.log_every": 2, "train.keep": 1}, "test")
+    resumed = train(other, tmp_path, files={"resume": uninterrupted.folder / "epoch-0003.zip"})
+    assert check_loadable(read_qtool_file(resumed.trained.data)).config_digest == other.digest()
+    model = from_bytes(resumed.trained.data)
+    model.origin = replace(model.origin, config_digest=config.digest())
+    assert to_bytes(model) == uninterrupted.trained.data
+
+
+def test_a_loss_that_is_not_there_is_named_by_its_key_and_place(tmp_path):
+    (tmp_path / "c.json").write_text(json.dumps({"version": 1, **CONFIG}))
+    config = load_config(tmp_path / "c.json", [f"train.loss={PARTS}:torck"])
+    with pytest.raises(DataError) as caught:
+        train_from_config(config)
+    assert str(caught.value) == (
+        f"--set #1: train.loss: '{PARTS}:torck': '{PARTS}' has no attribute 'torck'"
+    )  # and not: did you mean 'torch'
+
+
+def test_batches_of_a_factory_are_not_called_a_stream():
+    listed = with_changes({"data.train.factory": f"{PARTS}:listed_batches"})
+    with pytest.raises(DataError, match=r"^data\.train gives batches, which cannot be shuffled: return single samples"):
+        train_from_config(listed)
+    loader = with_changes({"data.train.factory": f"{PARTS}:loader"})
+    with pytest.raises(
+        DataError, match=r"^data\.train is a stream, which cannot be shuffled: return a list or a torch"
+    ):
+        train_from_config(loader)
+
+
+def test_a_worker_that_is_killed_is_told_with_what_to_lower(monkeypatch):
+    monkeypatch.setenv("QTOOL_TEST_END", "kill 4")
+    with pytest.raises(DataError) as caught:
+        train_from_config(with_changes({"train.num_workers": 1}))
+    said = str(caught.value)
+    assert said.startswith("a worker process of data.train died (out of memory?): DataLoader worker (pid")
+    assert said.endswith("; lower train.num_workers or data.train.batch_size")

@@ -19,6 +19,12 @@ def classifier():
     )
 
 
+def pooled_classifier():
+    """Its batch norm sees one position a sample."""
+    pool_first = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(1, 4, 1))
+    return nn.Sequential(pool_first, nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4, 3))
+
+
 class Pictures(torch.utils.data.Dataset):
     """Noise around three pictures, drawn anew each time a sample is asked for, with the class as label.
 
@@ -56,6 +62,18 @@ def pictures_with_an_end(count):
     """As `pictures`, but what the environment says happens after some samples."""
     then, _, after = os.environ.get("QTOOL_TEST_END", "").partition(" ")
     return Pictures(count, then or None, int(after or 0))
+
+
+def listed_batches(count):
+    return [(torch.randn(6, 1, 6, 6), torch.zeros(6, dtype=torch.long)) for _ in range(count // 6)]
+
+
+def loader(count):
+    return torch.utils.data.DataLoader(Pictures(count), batch_size=6)
+
+
+def nan_pictures(count):
+    return [(torch.full((1, 6, 6), torch.nan), index % 3) for index in range(count)]
 
 
 def unlabelled(count):

@@ -1,8 +1,8 @@
 """Average pools that hang over the edge: ONNX Runtime's int8 kernel counts what does as padding.
 
-Seen in ONNX Runtime 1.32, QLinearAveragePool with `ceil_mode` and `count_include_pad`; its float kernel is right, but
-it makes an int8 one of every pool between a dequantize and a quantize. Without padding there is nothing to count, and the
-model says so; with padding there is no way to say it.
+Seen in ONNX Runtime 1.32, QLinearAveragePool with `ceil_mode` and `count_include_pad`. Its float kernel is right, but it
+takes the int8 one for every pool between a dequantize and a quantize. Without padding there is nothing to count, and
+the model says so; with padding there is no way to say it.
 """
 
 from __future__ import annotations
