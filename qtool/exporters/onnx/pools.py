@@ -1,7 +1,7 @@
 """Average pools that hang over the edge: ONNX Runtime's int8 kernel counts what does as padding.
 
-Seen in ONNX Runtime 1.32, QLinearAveragePool with `ceil_mode` and `count_include_pad`. Its float kernel is right, but it
-takes the int8 one for every pool between a dequantize and a quantize. Without padding there is nothing to count, and
+Seen in ONNX Runtime 1.32, QLinearAveragePool with `ceil_mode` and `count_include_pad`. Its float kernel is right, but
+it takes the int8 one for every pool between dequantize and quantize. Without padding there is nothing to count, and
 the model says so; with padding there is no way to say it.
 """
 
