@@ -65,7 +65,7 @@ class PreparedModel(Filed):
         self.plan = plan
         self.origin = origin
         self.num_steps = 0
-        self._settled_versions: tuple[int, ...] = ()
+        self._settled_versions: tuple[int, ...] | None = ()  # None: the weights as they are when the next step begins
         self._observers_frozen = self._batch_norms_frozen = False
         prepared = insert(program.graph_module(computed_weights=self.is_trainable), plan, is_trained=self.is_trainable)
         self._prepared = prepared
@@ -110,14 +110,24 @@ class PreparedModel(Filed):
         if is_recomputing():
             return
         self.num_steps += 1
-        versions = tuple(parameter._version for parameter in self.parameters())
-        if torch.is_grad_enabled() and versions == self._settled_versions:
+        if self._is_settled and torch.is_grad_enabled():
             return
-        self._settled_versions = versions
+        self._settled_versions = self._versions
         for name, point in self._prepared.distinct_weights().items():
             point.begin_step(self._prepared.sources[name].tensors(self._prepared.module)[2])
         if self.mode is Mode.FAKE_QUANTIZE and not self._observers_frozen:
             settle(self._prepared, self.plan, observed=training.observed)
+
+    @property
+    def _versions(self) -> tuple[int, ...]:
+        return tuple(parameter._version for parameter in self.parameters())
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether the grids are those of a step with the weights as they are."""
+        if self._settled_versions is None:
+            self._settled_versions = self._versions
+        return self._settled_versions == self._versions
 
     def set_mode(self, mode: Mode) -> None:
         """Let every point observe, fake-quantize, or pass its input on."""
@@ -154,12 +164,13 @@ class PreparedModel(Filed):
 
     def get_extra_state(self) -> Tensor:
         """Return mode, steps and what is frozen for state_dict: a tensor, so that it holds nothing but tensors."""
-        mode = list(Mode).index(self.mode)
-        return torch.tensor([mode, self.num_steps, self._observers_frozen, self._batch_norms_frozen], dtype=torch.int64)
+        mode, frozen = list(Mode).index(self.mode), (self._observers_frozen, self._batch_norms_frozen)
+        return torch.tensor([mode, self.num_steps, *frozen, self._is_settled], dtype=torch.int64)
 
     def set_extra_state(self, state: Tensor) -> None:
         """Take mode, steps and what is frozen from a state_dict."""
-        mode, self.num_steps, observers_frozen, batch_norms_frozen = state.tolist()
+        mode, self.num_steps, observers_frozen, batch_norms_frozen, is_settled = state.tolist()
+        self._settled_versions = None if is_settled else ()  # a state_dict brings the weights after this
         self.set_mode(list(Mode)[mode])
         self._follow(not observers_frozen)
         self.freeze_batch_norms(bool(batch_norms_frozen))
@@ -194,6 +205,7 @@ class PreparedModel(Filed):
         for weight in self.weights.values():
             weight.is_calibrated = False
         self.num_steps = 0
+        self._settled_versions = ()
         self._follow(True)
         self.set_mode(Mode.FAKE_QUANTIZE if self.is_trainable else Mode.FLOAT)
 

@@ -55,6 +55,16 @@ def through_state_dict(model):
 
 
 @pytest.mark.parametrize("way", [copy.deepcopy, through_pickle, through_state_dict])
+def test_a_round_trip_amid_the_passes_of_one_step_keeps_its_grid(way):
+    """As amid gradient accumulation: the second pass computes on the grid of the first, copied or not."""
+    here = trained(steps=3)
+    step(here, data=batch(20))
+    there = way(here)
+    assert torch.equal(*(step(model, data=batch(21)) for model in (here, there)))
+    assert_same(state(here), state(there))
+
+
+@pytest.mark.parametrize("way", [copy.deepcopy, through_pickle, through_state_dict])
 def test_case_61_training_goes_on_bit_for_bit(way):
     """With the optimizer's state beside it, as a user's own loop does it; frozen parts stay frozen."""
     here = trained(steps=3)
