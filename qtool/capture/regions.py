@@ -42,12 +42,9 @@ def inline_regions(module: GraphModule) -> GraphModule:
         _check_float32(node)
         region: Any = node.args[position]
         path = str(region.target)
-        is_detached = node.target is _GRAD and not node.args[0]
-        inner = module.get_submodule(path)
-        if is_detached:
+        inner, operands = module.get_submodule(path), node.args[position + 1 :]
+        if node.target is _GRAD and not node.args[0]:
             _check_no_gradients(inner)  # type: ignore[arg-type]
-        operands = node.args[position + 1 :]
-        if is_detached:
             operands = _detached(module, node, operands)
         _inline(module, node, inline_regions(inner), path, operands)  # type: ignore[arg-type]
     module.graph.lint()
@@ -88,7 +85,7 @@ def _detach(module: GraphModule, operand: Any) -> Any:  # noqa: ANN401 - an argu
     if not isinstance(operand, Node) or not isinstance(operand.meta.get("val"), torch.Tensor):
         return operand
     made = module.graph.call_function(torch.ops.aten.detach.default, (operand,))
-    made.meta = {key: operand.meta[key] for key in ("val",) if key in operand.meta}
+    made.meta["val"] = operand.meta["val"]
     return made
 
 
