@@ -1,0 +1,27 @@
+"""A tensor that lies on a grid, with the 8-bit codes that say all of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from qtool.numerics.grid import Grid
+
+
+class Coded(NamedTuple):
+    """What flows between the ops of a training graph: values for the next op, codes for what backward keeps.
+
+    The codes travel beside the values, from the op that made them to the ops that read them. No table is searched by
+    address, so storage that is used again, views and changes in place cannot bring up the codes of another tensor.
+
+    Attributes:
+        values: any float dtype; what autograd knows.
+        codes: uint8 or int8, same shape and memory format; `dequantize(codes)` in the dtype of `values` equals them
+            bit for bit. None: the values are not on a grid.
+        grid: what the codes stand for; None where they are None.
+    """
+
+    values: Tensor
+    codes: Tensor | None = None
+    grid: Grid | None = None
