@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from qtool.numerics.grid import Grid
+    from qtool.numerics.grid import Grid
 
 
 class Coded(NamedTuple):
