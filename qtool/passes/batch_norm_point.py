@@ -60,6 +60,36 @@ class BatchNormPoint(nn.Module):
         momentum = self._count(num_batches)
         return batch_norm(x, mean, var, gamma, beta, training=True, momentum=momentum, eps=self.eps)
 
+    def statistics_used(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return the mean and variance it normalises with where they are the running ones; None for the batch's."""
+        return (mean, var) if self.uses_running_statistics else None
+
+    def follow(
+        self, x: Tensor, batch_mean: Tensor, batch_var: Tensor, mean: Tensor, var: Tensor, num_batches: Tensor | None
+    ) -> None:
+        """Update the running statistics after one batch, where that is due.
+
+        Args:
+            x: what was normalised, or anything of its shape.
+            batch_mean: its mean.
+            batch_var: its variance, biased.
+            mean: running mean; updated.
+            var: running variance, unbiased; updated.
+            num_batches: the counter; updated.
+
+        Raises:
+            SmallBatchError: the batch has a single value per channel; nothing was updated.
+        """
+        if self.uses_running_statistics:
+            return
+        self._check_has_statistics(x)
+        if is_recomputing():
+            return
+        count = x.numel() // x.shape[1]
+        share = self._count(num_batches)
+        self._update(mean, batch_mean, share)
+        self._update(var, batch_var * (count / (count - 1)), share)
+
     def corrected(
         self,
         y: Tensor,
@@ -130,7 +160,7 @@ class BatchNormPoint(nn.Module):
     @staticmethod
     @torch.no_grad()
     def _update(running: Tensor, batch: Tensor, share: float) -> None:
-        running.mul_(1 - share).add_(batch.detach(), alpha=share)
+        running.mul_(1 - share).add_(batch.detach().to(running.dtype), alpha=share)
 
     def extra_repr(self) -> str:
         """Return the captured numbers."""
