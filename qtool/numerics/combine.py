@@ -35,7 +35,9 @@ class Combined(NamedTuple):
     high: Tensor
 
 
-def combine(x: Tensor, addend: Tensor | None = None, *, bounds: Bounds = NO_BOUNDS, grid: Grid | None = None) -> Combined:
+def combine(
+    x: Tensor, addend: Tensor | None = None, *, bounds: Bounds = NO_BOUNDS, grid: Grid | None = None
+) -> Combined:
     """Return `clamp(x + addend, bounds)` on the grid, differentiable with respect to x and addend.
 
     The gradient passes strictly between the bounds, where the grid clamped nothing and y is no NaN.

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from qtool.numerics.coded import Coded
+from qtool.numerics.first_order import first_order_only
 from qtool.numerics.grid import Grid
 from qtool.numerics.kernels.fake_quantize import decode, quantize_values
 from qtool.numerics.kernels.normalize import normalize_grad, normalize_quantize, normalize_sums
@@ -260,7 +260,7 @@ class _Layer(torch.autograd.Function):
         ctx.save_for_backward(*saved)
 
     @staticmethod
-    @once_differentiable
+    @first_order_only
     def backward(ctx: _Context, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         if grads[0] is None:
             return (None,) * len(_Inputs._fields)
@@ -332,9 +332,7 @@ def _grad_of_normalization(
         # What rounding the mean to float32 leaves is put right in the constant.
         constant = -norm.factor * sum_grad / num_values + slope.double() * (centre.double() - saved.mean)
         coefficients = (factor, centre, slope, constant.to(factor.dtype))
-    grad_z = normalize_grad(
-        z, grad, factor, shift, layer.bounds, grid, coefficients, in_place=not layer.kept.result
-    )
+    grad_z = normalize_grad(z, grad, factor, shift, layer.bounds, grid, coefficients, in_place=not layer.kept.result)
     grad_gamma = None if saved.gamma is None else (sum_grad_d * norm.reciprocal).to(saved.gamma.dtype)
     grad_beta = None if saved.beta is None else sum_grad.to(saved.beta.dtype)
     return grad_z, grad_gamma, grad_beta

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx import Node, map_arg
 
-from qtool.numerics.kept_as_codes import SAVES_INPUT, kept_as_codes
-from qtool.numerics.max_pool import MAX_POOLS, max_pool
-from qtool.numerics.moved import MOVES, moved
+from qtool.numerics.input_keeping import SAVES_INPUT
+from qtool.numerics.kept_as_codes import kept_as_codes
 from qtool.passes.training_layer import TrainingLayer
 from qtool.passes.training_point import TrainingPoint, values_of
 
@@ -39,13 +38,7 @@ def _takes_codes(module: GraphModule, node: Node) -> bool:
 
 def _read_codes(module: GraphModule, node: Node, coded: set[Node], values: dict[Node, Node]) -> None:
     """Edit one op that reads something coded."""
-    if node.op == "call_function" and node.target in MOVES:
-        _call(node, moved)
-        coded.add(node)
-    elif node.op == "call_function" and node.target in MAX_POOLS:
-        _call(node, max_pool)
-        coded.add(node)
-    elif node.op == "call_function" and node.target in SAVES_INPUT:
+    if node.op == "call_function" and node.target in SAVES_INPUT:
         _call(node, kept_as_codes)
     else:
         _read_values(module, node, coded, values)

@@ -38,9 +38,9 @@ class TrainingPoint(nn.Module):
         if grid is None:
             total = values if added is None else values + added
             return coded_at(point, clamped(total, self.bounds))
-        coded, low, high = combine(values, added, bounds=self.bounds, grid=grid)
-        point.observe_range(low, high, lambda: _ungridded(values, added, self.bounds))
-        return coded
+        combined = combine(values, added, bounds=self.bounds, grid=grid)
+        point.observe_range(combined.low, combined.high, lambda: _ungridded(values, added, self.bounds))
+        return combined.output
 
     def extra_repr(self) -> str:
         """Return what it does in a line."""

@@ -167,7 +167,9 @@ def test_it_is_the_folded_definition_in_float64(kind, norm, activation):
         found = case.run(kept)
         torch.testing.assert_close(found.coded.values, expected, atol=1e-9, rtol=1e-9)
         for name, gradient in case.gradients(found.coded.values).items():
-            torch.testing.assert_close(gradient, gradients[name], atol=1e-9, rtol=1e-9, msg=lambda m, n=name: f"{n}: {m}")
+            torch.testing.assert_close(
+                gradient, gradients[name], atol=1e-9, rtol=1e-9, msg=lambda m, n=name: f"{n}: {m}"
+            )
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
@@ -264,7 +266,9 @@ def test_a_checkpointed_layer_keeps_nothing_and_gives_the_same(use_reentrant):
 
     def segment(x):
         calls.append(None)
-        return run_layer(case.layer(KEPT[-1]), Coded(x, case.codes, case.x_grid), case.tensors(), case.grid).coded.values
+        return run_layer(
+            case.layer(KEPT[-1]), Coded(x, case.codes, case.x_grid), case.tensors(), case.grid
+        ).coded.values
 
     values, tensors = kept_bytes(lambda: checkpoint(segment, case.x, use_reentrant=use_reentrant))
     assert [t.shape for t in tensors if t is not case.x and t.numel() > 1 and t.dim() == 4] == []
