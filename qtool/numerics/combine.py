@@ -93,7 +93,7 @@ class _Combine(torch.autograd.Function):
         return values, codes, low, high, None if mask is None else mask.stored
 
     @staticmethod
-    def setup_context(ctx: _Context, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:  # noqa: ARG004
+    def setup_context(ctx: _Context, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
         values, *others = output
         ctx.set_materialize_grads(False)
         stored = others[-1]

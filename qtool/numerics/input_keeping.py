@@ -170,7 +170,7 @@ def _of_one(backward: Any) -> Callable[..., tuple[Tensor | None, ...]]:  # noqa:
 
 
 def _avg_pool(backward: Any) -> Callable[..., tuple[Tensor | None, ...]]:  # noqa: ANN401 - an ATen op
-    def gradient(  # noqa: PLR0913 - the arguments of ATen's op
+    def gradient(
         grad: Tensor,
         x: Layout,
         kernel_size: Sequence[int],

@@ -184,7 +184,7 @@ class _KeptAsCodes(torch.autograd.Function):
         return call.run(tensors[: len(call.kept)])
 
     @staticmethod
-    def setup_context(ctx: _Context, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401, ARG004
+    def setup_context(ctx: _Context, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401
         call, *tensors = inputs
         ctx.set_materialize_grads(False)
         ctx.call = call

@@ -25,7 +25,6 @@ from torch import Tensor
 
 from qtool.numerics.coded import Coded
 from qtool.numerics.first_order import first_order_only
-from qtool.numerics.grid import Grid
 from qtool.numerics.kernels.fake_quantize import decode, quantize_values
 from qtool.numerics.kernels.normalize import normalize_grad, normalize_quantize, normalize_sums
 from qtool.numerics.kernels.statistics import channel_statistics
@@ -36,7 +35,7 @@ from qtool.numerics.product import Wanted
 if TYPE_CHECKING:
     from torch.autograd.function import FunctionCtx
 
-    from qtool.numerics.grid import Bounds
+    from qtool.numerics.grid import Bounds, Grid, Limits
     from qtool.numerics.product import Product
 
     class _Context(FunctionCtx):
@@ -45,9 +44,9 @@ if TYPE_CHECKING:
         layer: Layer
         dtype: torch.dtype  # of the product
         x_dtype: torch.dtype
-        x_limits: _Limits | None  # None where values were kept
-        weight_limits: _Limits | None
-        limits: _Limits | None
+        x_limits: Limits | None  # None where values were kept
+        weight_limits: Limits | None
+        limits: Limits | None
         uses_batch: bool
         order: tuple[int, ...]  # of the result's elements
 
@@ -132,7 +131,7 @@ def run_layer(layer: Layer, x: Coded, tensors: LayerTensors, grid: Grid | None) 
     Raises:
         RuntimeError: in backward, if weight, gamma or beta were changed in place since; or for a second derivative.
     """
-    dtype = _compute_dtype(x.values)
+    dtype = compute_dtype(x.values)
     found = _Layer.apply(layer, dtype, x.values, x.codes, x.grid, *tensors, grid)
     values, codes, _, mean, variance, low, high = found[:7]
     return LayerResult(Coded(values, codes, None if codes is None else grid), mean, variance, low, high)
@@ -188,30 +187,13 @@ class _Saved(NamedTuple):
     zero_point: Tensor | None
 
 
-class _Limits(NamedTuple):
-    """A grid without its tensors."""
-
-    qmin: int
-    qmax: int
-    axis: int | None
-
-    @staticmethod
-    def of(grid: Grid | None) -> _Limits | None:
-        return None if grid is None else _Limits(grid.qmin, grid.qmax, grid.axis)
-
-    def grid(self, scale: Tensor | None, zero_point: Tensor | None) -> Grid:
-        assert scale is not None
-        assert zero_point is not None
-        return Grid(scale, zero_point, *self)
-
-
 class _Layer(torch.autograd.Function):
     @staticmethod
     def forward(*arguments: Any) -> _Outputs:  # noqa: ANN401 - those of _Inputs
         given = _Inputs(*arguments)
         layer = given.layer
-        weight, weight_mask = _weight_on_grid(given.weight, given.weight_grid, wants_mask=True)
-        z = _product(layer, given.dtype, given.x, weight, given.bias)
+        weight, weight_mask = weight_on_grid(given.weight, given.weight_grid, wants_mask=True)
+        z = product_in(given.dtype, layer.product, given.x, weight, given.bias)
         if layer.eps is None:
             found = quantize_values(z, given.grid, layer.bounds, wants_mask=layer.kept.result, in_place=True)
             mask = None if found.mask is None else found.mask.stored
@@ -219,7 +201,7 @@ class _Layer(torch.autograd.Function):
         if given.running is None:
             mean, variance, *_ = channel_statistics(z)
         else:
-            mean, variance = given.running[0].double(), given.running[1].double()
+            mean, variance = (statistic.to(torch.float64, copy=True) for statistic in given.running)
         norm = _Normalization(layer.eps, given.gamma, given.beta, mean, variance)
         keeps = layer.kept.result
         values, codes, low, high = normalize_quantize(
@@ -237,8 +219,9 @@ class _Layer(torch.autograd.Function):
         ctx.order = tuple(memory_order(made.values))
         ctx.uses_batch = layer.eps is not None and given.running is None
         uses_codes = layer.kept.codes and given.codes is not None
-        ctx.x_limits = _Limits.of(given.x_grid) if uses_codes else None
-        ctx.weight_limits, ctx.limits = _Limits.of(given.weight_grid), _Limits.of(given.grid)
+        ctx.x_limits = given.x_grid.limits if uses_codes and given.x_grid else None
+        ctx.weight_limits = given.weight_grid.limits if given.weight_grid else None
+        ctx.limits = given.grid.limits if given.grid else None
         saved = _Saved(
             x=given.codes if uses_codes else given.x,
             x_scale=given.x_grid.scale if uses_codes and given.x_grid else None,
@@ -275,10 +258,10 @@ def _gradients(ctx: _Context, saved: _Saved, grad: Tensor) -> dict[str, Tensor |
     if ctx.x_limits is not None:
         x = decode(x, ctx.x_limits.grid(saved.x_scale, saved.x_zero_point), ctx.x_dtype)
     weight_grid = ctx.weight_limits and ctx.weight_limits.grid(saved.weight_scale, saved.weight_zero_point)
-    weight, _ = _weight_on_grid(saved.weight, weight_grid, wants_mask=False)
+    weight, _ = weight_on_grid(saved.weight, weight_grid, wants_mask=False)
     z = saved.z
     if not layer.kept.result:
-        z = _product(layer, ctx.dtype, x, weight, saved.bias)
+        z = product_in(ctx.dtype, layer.product, x, weight, saved.bias)
     grid = ctx.limits and ctx.limits.grid(saved.scale, saved.zero_point)
     found: dict[str, Tensor | None] = {}
     if layer.eps is None:
@@ -292,7 +275,7 @@ def _gradients(ctx: _Context, saved: _Saved, grad: Tensor) -> dict[str, Tensor |
     found["x"] = product.x if product.x is None else product.x.to(ctx.x_dtype)
     found["weight"] = product.weight
     if product.weight is not None:
-        found["weight"] = _mask(saved.weight_mask, saved.weight).apply(product.weight.to(saved.weight.dtype))
+        found["weight"] = mask_like(saved.weight_mask, saved.weight).apply(product.weight.to(saved.weight.dtype))
     if product.bias is not None and saved.bias is not None:
         found["bias"] = product.bias.to(saved.bias.dtype)
     return found
@@ -365,7 +348,7 @@ class _Normalization(NamedTuple):
         return factor.to(exact), shift.to(exact)
 
 
-def _weight_on_grid(weight: Tensor, grid: Grid | None, *, wants_mask: bool) -> tuple[Tensor, Tensor | None]:
+def weight_on_grid(weight: Tensor, grid: Grid | None, *, wants_mask: bool) -> tuple[Tensor, Tensor | None]:
     """Return the weight as the layer uses it, and the mask of its gradient; None where all of it passes."""
     if grid is None:
         return weight, None
@@ -373,15 +356,17 @@ def _weight_on_grid(weight: Tensor, grid: Grid | None, *, wants_mask: bool) -> t
     return found.values, None if found.mask is None else found.mask.stored
 
 
-def _mask(stored: Tensor | None, like: Tensor) -> Mask:
+def mask_like(stored: Tensor | None, like: Tensor) -> Mask:
+    """Return the mask of a tensor laid out as `like`, from what was saved of it."""
     return Mask.of(() if stored is None else (stored,), as_dense(like))
 
 
-def _product(layer: Layer, dtype: torch.dtype, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return layer.product.forward(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
+def product_in(dtype: torch.dtype, product: Product, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return a product computed in a dtype."""
+    return product.forward(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
 
 
-def _compute_dtype(x: Tensor) -> torch.dtype:
+def compute_dtype(x: Tensor) -> torch.dtype:
     """Return the dtype that the product is computed in: what autocast says, or that of the input."""
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype

@@ -90,56 +90,6 @@ class BatchNormPoint(nn.Module):
         self._update(mean, batch_mean, share)
         self._update(var, batch_var * (count / (count - 1)), share)
 
-    def corrected(
-        self,
-        y: Tensor,
-        plain: Tensor,
-        bias: Tensor | None,
-        gamma: Tensor | None,
-        beta: Tensor | None,
-        mean: Tensor,
-        var: Tensor,
-        num_batches: Tensor | None,
-        folded_var: Tensor,
-    ) -> Tensor:
-        """Return the normalised output of a layer whose weight has the running variance folded in already.
-
-            y * sqrt(folded_var + eps) / sqrt(batch_var + eps) + beta - gamma * batch_mean / sqrt(batch_var + eps)
-
-        Nothing is divided by gamma, so gamma may be 0.
-
-        Args:
-            y: the layer's output with the folded weight, without bias.
-            plain: the layer's output with weight and bias as they are; its statistics are the batch's.
-            bias: the layer's own bias.
-            gamma: the batch norm's weight, or None for one.
-            beta: the batch norm's bias, or None for zero.
-            mean: running mean; updated.
-            var: running variance; updated.
-            num_batches: the batch norm's counter; updated.
-            folded_var: the running variance that was folded in: as it was before this step.
-
-        Raises:
-            SmallBatchError: the batch has a single value per channel.
-
-        Source: Krishnamoorthi 2018, arXiv:1806.08342, section 3.2.2 ("correction").
-        """
-        before = (folded_var + self.eps).sqrt()
-        if self.uses_running_statistics:
-            centre, spread = mean, before
-        else:
-            self._check_has_statistics(plain)
-            batch_var, centre = torch.var_mean(plain.float(), dim=_all_but_channels(plain), correction=0)
-            spread = (batch_var + self.eps).sqrt()
-            if not is_recomputing():
-                count = plain.numel() // plain.shape[1]
-                self._update(mean, centre, self._count(num_batches))
-                self._update(var, batch_var * (count / (count - 1)), self._share(num_batches))
-        centre = centre if bias is None else centre - bias
-        shift = -centre / spread if gamma is None else -gamma * centre / spread
-        shift = shift if beta is None else beta + shift
-        return (y * _along_channels(before / spread, y) + _along_channels(shift, y)).to(y.dtype)
-
     def _check_has_statistics(self, x: Tensor) -> None:
         """Refuse what torch's own batch norm refuses: the normalised value would be 0, whatever `x` is."""
         if x.numel() == x.shape[1]:
@@ -165,11 +115,3 @@ class BatchNormPoint(nn.Module):
     def extra_repr(self) -> str:
         """Return the captured numbers."""
         return f"momentum={self.momentum}, eps={self.eps}{', frozen' if self.frozen else ''}"
-
-
-def _all_but_channels(x: Tensor) -> list[int]:
-    return [dim for dim in range(x.dim()) if dim != 1]
-
-
-def _along_channels(values: Tensor, x: Tensor) -> Tensor:
-    return values.view(1, -1, *[1] * (x.dim() - 2))

@@ -3,10 +3,7 @@
 y = relu(batch_norm(conv(x, w, b)))       before
 y = L(T(x), w, b, batch norm)             after: T is a TrainingPoint; L a TrainingLayer, which knows its points
 
-What lies on a grid flows as `Coded` from there on (carry_codes.py). With one scale for a whole weight, what is deployed
-is the grid of the folded weight, so that one is quantized, and the layer is computed twice:
-
-y = T(relu(B.corrected(conv(T(x), W.training_folded_weight(w, ...)), conv(T(x), w), ...)))
+What lies on a grid flows as `Coded` from there on (carry_codes.py).
 """
 
 from __future__ import annotations
@@ -22,15 +19,7 @@ from qtool.numerics.grid import NO_BOUNDS, Bounds
 from qtool.numerics.product import Convolution, Linear
 from qtool.passes.batch_norm_point import BatchNormPoint
 from qtool.passes.carry_codes import carry_codes
-from qtool.passes.insert import (
-    EPS,
-    WEIGHTS,
-    Prepared,
-    add_point,
-    finish,
-    insert_activations,
-    multiplying_nodes,
-)
+from qtool.passes.insert import EPS, Prepared, add_point, finish, insert_activations, multiplying_nodes
 from qtool.passes.match import conv_geometry
 from qtool.passes.naming import node_names
 from qtool.passes.ops import argument, clamp_bounds, value
@@ -45,7 +34,6 @@ if TYPE_CHECKING:
     from torch.fx.node import Argument
 
     from qtool.numerics.product import Product
-    from qtool.passes.weight_point import WeightPoint
     from qtool.plan import NodePlan, Plan
 
 aten = torch.ops.aten
@@ -86,23 +74,21 @@ def insert_training(
     observed = {name: point for name, point in prepared.activations.items() if name not in moved}
     insert_activations(module, plan, nodes, observed)
     batch_norms = _insert_batch_norms(module)
-    points = [module.get_submodule(str(node.target)) for node in batch_norms.values()]
     for node_plan in multiplying_nodes(plan):
-        batch_norm = batch_norms[nodes[node_plan.members[1]]] if node_plan.batch_norm else None
-        _insert_weight(module, node_plan, nodes[node_plan.members[0]], batch_norm, prepared)
+        _insert_layer(module, node_plan, nodes[node_plan.members[0]], prepared)
     _insert_training_points(module)
     carry_codes(module)
     finish(module)
-    return observed, [point for point in points if isinstance(point, BatchNormPoint)]
+    return observed, batch_norms
 
 
 # --- batch norms
 
 
-def _insert_batch_norms(module: GraphModule) -> dict[Node, Node]:
-    """Put a point in the place of every batch norm with running statistics; return its node by the one it was."""
+def _insert_batch_norms(module: GraphModule) -> list[BatchNormPoint]:
+    """Put a point in the place of every batch norm with running statistics, and return the points."""
     names = node_names(module.graph)
-    calls = {}
+    points = []
     counters: dict[str, Node] = {}
     for node in list(module.graph.nodes):
         if node.target is not aten.batch_norm.default or node.args[3] is None:
@@ -114,10 +100,10 @@ def _insert_batch_norms(module: GraphModule) -> dict[Node, Node]:
             made = module.graph.call_module(path, (*node.args[:5], counter))
         made.meta = dict(node.meta)
         node.replace_all_uses_with(made)
-        calls[node] = made
+        points.append(point)
         node.graph.erase_node(node)
     _erase_counting(module, {str(counter.target) for counter in counters.values()})
-    return calls
+    return points
 
 
 def _counter(module: GraphModule, mean: Node, known: dict[str, Node]) -> Node | None:
@@ -147,24 +133,7 @@ def _counter_path(node: object) -> str:
 # --- layers
 
 
-def _insert_weight(
-    module: GraphModule, node_plan: NodePlan, node: Node, batch_norm: Node | None, prepared: Prepared
-) -> None:
-    point = prepared.weights[node_plan.name]
-    if batch_norm is None or point.folds_codes:
-        _insert_layer(module, node_plan.name, node, point)
-    elif batch_norm.args[0] is node and len(node.users) == 1:
-        owner = next(name for name, known in prepared.weights.items() if known is point)
-        _quantize_folded_weight(module, node, batch_norm, add_point(module, WEIGHTS, owner, point))
-    else:
-        msg = (
-            f"{node_plan.name!r}: train mode does something between the layer and its batch norm, so a weight with one "
-            f"scale for both cannot be trained; set granularity: channel, or keep the layer float"
-        )
-        raise UsageError(msg)
-
-
-def _insert_layer(module: GraphModule, name: str, node: Node, weight_point: WeightPoint) -> None:
+def _insert_layer(module: GraphModule, node_plan: NodePlan, node: Node, prepared: Prepared) -> None:
     """Put a TrainingLayer in the place of a product, and of what follows it alone: batch norm, activation, point."""
     chain, batch_norm, bounds, point = [node], None, NO_BOUNDS, None
     statistics: tuple[Argument, ...] = ()
@@ -173,6 +142,13 @@ def _insert_layer(module: GraphModule, name: str, node: Node, weight_point: Weig
         chain.append(follower)
         batch_norm, statistics = found, follower.args[1:]
         follower = _follower(follower)
+    weight_point = prepared.weights[node_plan.name]
+    if batch_norm is None and weight_point.folds_in_training:
+        msg = (
+            f"{node_plan.name!r}: train mode does something between the layer and its batch norm, so a weight with one "
+            f"scale for both cannot be trained; set granularity: channel, or keep the layer float"
+        )
+        raise UsageError(msg)
     if follower is not None and follower.target in FUSED_ACTIVATIONS:
         chain.append(follower)
         bounds = _bounds(follower)
@@ -181,7 +157,7 @@ def _insert_layer(module: GraphModule, name: str, node: Node, weight_point: Weig
         chain.append(follower)
         point = found
     layer = TrainingLayer(product_of(node), bounds, LayerPoints(weight_point, batch_norm, point))
-    path = add_point(module, LAYERS, name, layer)
+    path = add_point(module, LAYERS, node_plan.name, layer)
     with module.graph.inserting_after(chain[-1]):
         made = module.graph.call_module(path, (node.args[0], node.args[1], argument(node, 2, "bias"), *statistics))
     _replace(chain, made)
@@ -261,23 +237,3 @@ def _bounds(node: Node) -> Bounds:
 
 def _module_of(module: GraphModule, node: Node | None) -> nn.Module | None:
     return module.get_submodule(str(node.target)) if node is not None and node.op == "call_module" else None
-
-
-def _quantize_folded_weight(module: GraphModule, node: Node, batch_norm: Node, path: str) -> None:
-    """Compute the layer twice: with the folded weight on its grid, and as it is for the batch's statistics."""
-    graph = module.graph
-    gamma, beta, mean, var, counter = batch_norm.args[1:6]
-    bias = argument(node, 2, "bias")
-    with graph.inserting_before(node):
-        point = graph.get_attr(path)
-        weight = graph.call_method("training_folded_weight", (point, node.args[1], gamma))
-        folded_var = graph.get_attr(f"{path}.folded_var")
-        unfolded = graph.call_function(node.target, node.args, dict(node.kwargs))  # type: ignore[arg-type]
-        self_node = graph.get_attr(str(batch_norm.target))
-    node.args = (node.args[0], weight, None, *node.args[3:])
-    with graph.inserting_before(batch_norm):
-        arguments = (self_node, node, unfolded, bias, gamma, beta, mean, var, counter, folded_var)
-        made = graph.call_method("corrected", arguments)
-    made.meta = dict(batch_norm.meta)
-    batch_norm.replace_all_uses_with(made)
-    graph.erase_node(batch_norm)

@@ -106,7 +106,7 @@ class ActivationPoint(Point):
         """Observe what a fused op saw, if that is due.
 
         Args:
-            low: smallest value before it was rounded, float32 (); NaN if there was a NaN, above `high` if there was none.
+            low: smallest value before it was rounded, float32 (); NaN for a NaN among them, above `high` for no values.
             high: largest value.
             values: gives the values, for observers that need them, and for the error where they are not finite.
         """

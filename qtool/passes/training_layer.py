@@ -11,12 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from qtool.numerics.coded import Coded
+from qtool.numerics.corrected_layer import FoldedTensors, run_corrected_layer
 from qtool.numerics.layer import Kept, Layer, LayerTensors, run_layer
 from qtool.passes.training_point import clamped, coded_at
 from qtool.types import Memory
 
 if TYPE_CHECKING:
-    from qtool.numerics.grid import Bounds
+    from collections.abc import Callable
+
+    from qtool.numerics.grid import Bounds, Grid
+    from qtool.numerics.layer import LayerResult
     from qtool.numerics.product import Product
     from qtool.passes.batch_norm_point import BatchNormPoint
     from qtool.passes.points import ActivationPoint
@@ -65,46 +69,64 @@ class TrainingLayer(nn.Module):
         x: Coded | Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        gamma: Tensor | None = None,
-        beta: Tensor | None = None,
-        mean: Tensor | None = None,
-        var: Tensor | None = None,
-        num_batches: Tensor | None = None,
+        *batch_norm: Tensor | None,
     ) -> Coded:
-        """Return the layer's result, on its grid where that is known."""
+        """Return the layer's result, on its grid where that is known.
+
+        Args:
+            x: the input.
+            weight: in the layout of the product.
+            bias: (C,) or None.
+            batch_norm: gamma, beta, running mean, running variance and counter, where there is a batch norm.
+        """
         x = x if isinstance(x, Coded) else Coded(x)
-        norm, point = self.points.batch_norm, self.points.activation
-        weight_grid = self.points.weight.grid if self.points.weight is not None else None
-        grid = point.grid if point is not None else None
-        if weight_grid is None and grid is None:
-            z = self.product.forward(x.values, weight, bias)
-            if norm is not None:
-                assert mean is not None
-                assert var is not None
-                z = norm(z, gamma, beta, mean, var, num_batches)
-            return coded_at(point, clamped(z, self.bounds))
-        running = None
-        if norm is not None:
-            assert mean is not None
-            assert var is not None
-            running = norm.statistics_used(mean, var)
-        tensors = LayerTensors(weight, weight_grid, bias, gamma, beta, running)
+        norm = _BatchNormTensors(*batch_norm) if batch_norm else None
+        weight_point, norm_point, point = self.points
+        grid = None if point is None else point.grid
+        if grid is None and (weight_point is None or weight_point.grid is None):
+            return self._in_float(x.values, weight, bias, norm)
         layer = Layer(
             product=self.product,
             bounds=self.bounds,
-            eps=None if norm is None else norm.eps,
+            eps=None if norm_point is None else norm_point.eps,
             kept=self._kept(weight.shape),
         )
-        result = run_layer(layer, x, tensors, grid)
+        run = self._step(layer, x, weight, bias, norm)
+        result = run(grid)
         if point is not None:
-            point.observe_range(result.low, result.high, lambda: _ungridded(layer, x, tensors))
-        if norm is not None:
-            assert mean is not None
-            assert var is not None
+            point.observe_range(result.low, result.high, lambda: _without_grid(run))
+        if norm is not None and norm_point is not None:
             assert result.mean is not None
             assert result.variance is not None
-            norm.follow(result.coded.values, result.mean, result.variance, mean, var, num_batches)
+            norm_point.follow(result.coded.values, result.mean, result.variance, *norm.followed)
         return result.coded
+
+    def _in_float(self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: _BatchNormTensors | None) -> Coded:
+        """Return what the float model computes, in torch's own ops."""
+        _, norm_point, point = self.points
+        z = self.product.forward(x, weight, bias)
+        if norm is not None and norm_point is not None:
+            z = norm_point(z, *norm)
+        return coded_at(point, clamped(z, self.bounds))
+
+    def _step(
+        self, layer: Layer, x: Coded, weight: Tensor, bias: Tensor | None, norm: _BatchNormTensors | None
+    ) -> Callable[[Grid | None], LayerResult]:
+        """Return what computes the layer, once it is told the grid of the result."""
+        point, norm_point, _ = self.points
+        weight_grid = None if point is None else point.grid
+        if norm is None or norm_point is None:
+            plain = LayerTensors(weight, weight_grid, bias)
+            return lambda grid: run_layer(layer, x, plain, grid)
+        running = norm_point.statistics_used(norm.mean, norm.var)
+        if point is None or not point.folds_in_training:
+            apart = LayerTensors(weight, weight_grid, bias, norm.gamma, norm.beta, running)
+            return lambda grid: run_layer(layer, x, apart, grid)
+        weight_folded = point.folded_in_training(weight, norm.gamma)
+        folded = FoldedTensors(
+            weight, weight_folded, weight_grid, bias, norm.gamma, norm.beta, point.folded_var, running
+        )
+        return lambda grid: run_corrected_layer(layer, x, folded, grid)
 
     def _kept(self, weight_shape: torch.Size) -> Kept:
         is_cheap = self.product.num_products(weight_shape) <= CHEAP_PRODUCTS
@@ -116,7 +138,20 @@ class TrainingLayer(nn.Module):
         return f"{self.product}, {self.bounds}, {self.memory.value}"
 
 
+class _BatchNormTensors(NamedTuple):
+    gamma: Tensor | None
+    beta: Tensor | None
+    mean: Tensor
+    var: Tensor
+    num_batches: Tensor | None
+
+    @property
+    def followed(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The running statistics and their counter."""
+        return self.mean, self.var, self.num_batches
+
+
 @torch.no_grad()
-def _ungridded(layer: Layer, x: Coded, tensors: LayerTensors) -> Tensor:
+def _without_grid(run: Callable[[Grid | None], LayerResult]) -> Tensor:
     """Return the layer's result before it is rounded to the grid."""
-    return run_layer(layer, x, tensors, None).coded.values
+    return run(None).coded.values
