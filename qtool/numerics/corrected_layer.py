@@ -25,7 +25,7 @@ from torch import Tensor
 from qtool.numerics.coded import Coded
 from qtool.numerics.first_order import first_order_only
 from qtool.numerics.kernels.fake_quantize import decode
-from qtool.numerics.kernels.normalize import normalize_grad, normalize_quantize, normalize_sums
+from qtool.numerics.kernels.normalize import Coefficients, normalize_grad, normalize_quantize, normalize_sums
 from qtool.numerics.kernels.statistics import channel_statistics
 from qtool.numerics.layer import Layer, LayerResult, compute_dtype, mask_like, product_in, weight_on_grid
 from qtool.numerics.product import Gradients, Wanted
@@ -155,8 +155,8 @@ class _CorrectedLayer(torch.autograd.Function):
         values, codes, low, high = normalize_quantize(
             y, *norm.affine(y.dtype), layer.bounds, given.grid, in_place=not keeps
         )
-        y, plain = (y, plain) if keeps else (None, None)
-        return _Outputs(values, codes, y, plain, mean, variance, low, high, mask)
+        kept = (y, plain) if keeps else (None, None)
+        return _Outputs(values, codes, *kept, mean, variance, low, high, mask)
 
     @staticmethod
     def setup_context(ctx: _Context, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
@@ -190,7 +190,7 @@ class _CorrectedLayer(torch.autograd.Function):
             scale=given.grid.scale if given.grid else None,
             zero_point=given.grid.zero_point if given.grid else None,
         )
-        ctx.save_for_backward(*saved)
+        ctx.save_for_backward(*saved)  # type: ignore[arg-type] # None is fine
 
     @staticmethod
     @first_order_only
@@ -250,7 +250,7 @@ def _gradients(ctx: _Context, saved: _Saved, grad: Tensor) -> dict[str, Tensor |
     zero = torch.zeros_like(norm.spread)
     grad_shift, grad_factor = normalize_sums(y, grad, factor, shift, zero, layer.bounds, grid)
     grad_y = normalize_grad(
-        y, grad, factor, shift, layer.bounds, grid, (factor, None, None, None), in_place=not layer.kept.result
+        y, grad, factor, shift, layer.bounds, grid, Coefficients(factor), in_place=not layer.kept.result
     )
     found: dict[str, Tensor | None] = {
         "beta": None if saved.beta is None else grad_shift.to(saved.beta.dtype),

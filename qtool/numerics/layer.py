@@ -26,7 +26,7 @@ from torch import Tensor
 from qtool.numerics.coded import Coded
 from qtool.numerics.first_order import first_order_only
 from qtool.numerics.kernels.fake_quantize import decode, quantize_values
-from qtool.numerics.kernels.normalize import normalize_grad, normalize_quantize, normalize_sums
+from qtool.numerics.kernels.normalize import Coefficients, normalize_grad, normalize_quantize, normalize_sums
 from qtool.numerics.kernels.statistics import channel_statistics
 from qtool.numerics.layout import as_dense, memory_order
 from qtool.numerics.mask import Mask
@@ -218,14 +218,14 @@ class _Layer(torch.autograd.Function):
         ctx.layer, ctx.dtype, ctx.x_dtype = layer, given.dtype, given.x.dtype
         ctx.order = tuple(memory_order(made.values))
         ctx.uses_batch = layer.eps is not None and given.running is None
-        uses_codes = layer.kept.codes and given.codes is not None
-        ctx.x_limits = given.x_grid.limits if uses_codes and given.x_grid else None
+        x_grid = given.x_grid if layer.kept.codes and given.codes is not None else None
+        ctx.x_limits = x_grid.limits if x_grid else None
         ctx.weight_limits = given.weight_grid.limits if given.weight_grid else None
         ctx.limits = given.grid.limits if given.grid else None
         saved = _Saved(
-            x=given.codes if uses_codes else given.x,
-            x_scale=given.x_grid.scale if uses_codes and given.x_grid else None,
-            x_zero_point=given.x_grid.zero_point if uses_codes and given.x_grid else None,
+            x=given.x if x_grid is None or given.codes is None else given.codes,
+            x_scale=x_grid.scale if x_grid else None,
+            x_zero_point=x_grid.zero_point if x_grid else None,
             z=made.z,
             mask=made.mask,
             weight=given.weight,
@@ -240,7 +240,7 @@ class _Layer(torch.autograd.Function):
             scale=given.grid.scale if given.grid else None,
             zero_point=given.grid.zero_point if given.grid else None,
         )
-        ctx.save_for_backward(*saved)
+        ctx.save_for_backward(*saved)  # type: ignore[arg-type] # None is fine
 
     @staticmethod
     @first_order_only
@@ -307,14 +307,14 @@ def _grad_of_normalization(
     norm = _Normalization(layer.eps, saved.gamma, saved.beta, saved.mean, saved.variance)
     factor, shift = norm.affine(z.dtype)
     sum_grad, sum_grad_d = normalize_sums(z, grad, factor, shift, saved.mean, layer.bounds, grid)
-    coefficients: tuple[Tensor, Tensor | None, Tensor | None, Tensor | None] = (factor, None, None, None)
+    coefficients = Coefficients(factor)
     if ctx.uses_batch:
         num_values = z.numel() / z.shape[1]
         centre = saved.mean.to(factor.dtype)
         slope = (-norm.factor * norm.reciprocal.square() * sum_grad_d / num_values).to(factor.dtype)
         # What rounding the mean to float32 leaves is put right in the constant.
         constant = -norm.factor * sum_grad / num_values + slope.double() * (centre.double() - saved.mean)
-        coefficients = (factor, centre, slope, constant.to(factor.dtype))
+        coefficients = Coefficients(factor, centre, slope, constant.to(factor.dtype))
     grad_z = normalize_grad(z, grad, factor, shift, layer.bounds, grid, coefficients, in_place=not layer.kept.result)
     grad_gamma = None if saved.gamma is None else (sum_grad_d * norm.reciprocal).to(saved.gamma.dtype)
     grad_beta = None if saved.beta is None else sum_grad.to(saved.beta.dtype)

@@ -45,7 +45,8 @@ def _read_codes(module: GraphModule, node: Node, coded: set[Node], values: dict[
 
 
 def _call(node: Node, function: Any) -> None:  # noqa: ANN401 - a function of an op and its arguments
-    node.args = (node.target, *node.args)  # type: ignore[assignment]
+    op: Any = node.target
+    node.args = (op, *node.args)
     node.target = function
 
 

@@ -80,7 +80,7 @@ class TrainingLayer(nn.Module):
             batch_norm: gamma, beta, running mean, running variance and counter, where there is a batch norm.
         """
         x = x if isinstance(x, Coded) else Coded(x)
-        norm = _BatchNormTensors(*batch_norm) if batch_norm else None
+        norm = _BatchNormTensors.of(*batch_norm) if batch_norm else None
         weight_point, norm_point, point = self.points
         grid = None if point is None else point.grid
         if grid is None and (weight_point is None or weight_point.grid is None):
@@ -144,6 +144,13 @@ class _BatchNormTensors(NamedTuple):
     mean: Tensor
     var: Tensor
     num_batches: Tensor | None
+
+    @staticmethod
+    def of(*tensors: Tensor | None) -> _BatchNormTensors:
+        gamma, beta, mean, var, num_batches = tensors
+        assert mean is not None
+        assert var is not None
+        return _BatchNormTensors(gamma, beta, mean, var, num_batches)
 
     @property
     def followed(self) -> tuple[Tensor, Tensor, Tensor | None]:
