@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
+from qtool.numerics.kernels.bits import BITS, blocked_indices, index_dtype, pack_bits, select
 from qtool.numerics.layout import flatten_as_stored, memory_order, restore_from_stored
 
 if TYPE_CHECKING:
     from typing import Self
-
-BITS = 8
-LARGEST_INT32 = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -51,14 +48,23 @@ class Mask:
         """
         flat = flatten_as_stored(passes)
         # To ask how much is blocked waits for the device, and breaks a traced graph: only on the CPU.
-        if passes.device.type != "cpu" or torch.compiler.is_compiling():
-            return cls.of((pack_bits(flat),), passes)
-        num_blocked = flat.numel() - int(flat.sum())
+        can_ask = passes.device.type == "cpu" and not torch.compiler.is_compiling()
+        return cls.from_bits(pack_bits(flat), flat.numel() - int(flat.sum()) if can_ask else None, passes)
+
+    @classmethod
+    def from_bits(cls, bits: Tensor, num_blocked: int | None, like: Tensor) -> Self:
+        """Return the mask in the kind that takes the least memory.
+
+        Args:
+            bits: uint8, a bit for each element of `like` as they lie in memory.
+            num_blocked: how many are 0; None if that is not known.
+            like: any tensor laid out as the one that the mask belongs to.
+        """
         if num_blocked == 0:
-            return cls.of((), passes)
-        if is_sparse(num_blocked, flat.numel()):
-            return cls.of(((~flat).nonzero().view(-1).to(index_dtype(flat.numel())),), passes)
-        return cls.of((pack_bits(flat),), passes)
+            return cls.of((), like)
+        if num_blocked is not None and is_sparse(num_blocked, like.numel()):
+            return cls.of((blocked_indices(bits, like.numel(), num_blocked),), like)
+        return cls.of((bits,), like)
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Return what has to be saved: one tensor or none."""
@@ -77,7 +83,7 @@ class Mask:
             return grad
         flat = grad.permute(self.order).reshape(-1)
         if self.stored.dtype == torch.uint8:
-            flat = flat.where(unpack_bits(self.stored, flat.numel()), 0.0)
+            flat = select(flat, self.stored)
         else:
             flat = flat.index_fill(0, self.stored.long(), 0.0)
         return restore_from_stored(flat, self.shape, list(self.order))
@@ -103,46 +109,3 @@ def is_sparse(num_blocked: int, num_elements: int) -> bool:
         (True, False)
     """
     return num_blocked * index_dtype(num_elements).itemsize < (num_elements + BITS - 1) // BITS
-
-
-def index_dtype(num_elements: int) -> torch.dtype:
-    """Return the dtype of indices into that many elements."""
-    return torch.int32 if num_elements <= LARGEST_INT32 else torch.int64
-
-
-def pack_bits(passes: Tensor) -> Tensor:
-    """Return the bits of a boolean row.
-
-    Args:
-        passes: bool `(n,)`; n may be 0 and may pass 2^31.
-
-    Returns:
-        uint8 `(ceil(n / 8),)`.
-
-    Example:
-        >>> pack_bits(torch.tensor([True, False, False, True, True, False, False, False, True]))
-        tensor([25,  1], dtype=torch.uint8)
-    """
-    octets = pad(passes.view(torch.uint8), (0, -passes.numel() % BITS)).view(-1, BITS)
-    packed = octets[:, 0].clone()
-    for bit in range(1, BITS):
-        packed |= octets[:, bit] << bit
-    return packed
-
-
-def unpack_bits(packed: Tensor, num_elements: int) -> Tensor:
-    """Return the boolean row that `pack_bits` packed.
-
-    Args:
-        packed: uint8 `(ceil(num_elements / 8),)`.
-        num_elements: length of the row.
-
-    Returns:
-        bool `(num_elements,)`.
-
-    Example:
-        >>> unpack_bits(torch.tensor([5], dtype=torch.uint8), 3)
-        tensor([ True, False,  True])
-    """
-    shifts = torch.arange(BITS, dtype=torch.uint8, device=packed.device)
-    return ((packed.unsqueeze(1) >> shifts) & 1).view(torch.bool).view(-1)[:num_elements]

@@ -5,7 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtool.numerics.mask import Mask, index_dtype, is_sparse, pack_bits, unpack_bits
+from qtool.numerics.kernels.bits import index_dtype, pack_bits, unpack_bits
+from qtool.numerics.mask import Mask, is_sparse
 from tests.numerics.strategies import SIZES
 
 

@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from qtool.numerics.grid import NO_BOUNDS
+from qtool.numerics.kernels import native
+from qtool.numerics.kernels.bits import BITS
 from qtool.numerics.kernels.grid_ops import activated, on_grid, passes, value_range
-from qtool.numerics.layout import as_dense, laid_out_like
+from qtool.numerics.layout import as_dense, is_dense, laid_out_like
 from qtool.numerics.mask import Mask
-from qtool.numerics.quantize import dequantize, widened
+from qtool.numerics.quantize import along_axis, dequantize, widened
 
 if TYPE_CHECKING:
     from qtool.numerics.grid import Bounds, Grid
@@ -71,7 +73,12 @@ def quantize_values(
         (tensor([0., 1., 1., 0.]), -9.0, 9.0)
     """
     x = as_dense(x)
-    y = widened(x) if addend is None else widened(x) + widened(laid_out_like(addend, x))
+    addend = None if addend is None else laid_out_like(addend, x)
+    if grid is not None:
+        along_axis(grid.scale, x, grid.axis)  # raises if it does not fit
+    if x.dtype in native.DTYPES and native.takes_grid(grid) and native.takes(x, addend):
+        return _quantize_natively(x, grid, bounds, addend, wants_codes, wants_mask, in_place)
+    y = widened(x) if addend is None else widened(x) + widened(addend)
     y = activated(y, bounds)
     if grid is None:
         values, codes = y.to(x.dtype, copy=True), None
@@ -79,6 +86,24 @@ def quantize_values(
         values, codes = on_grid(y, grid, x.dtype, wants_codes=wants_codes)
     mask = Mask.from_bool(passes(y, grid, bounds)) if wants_mask else None
     return QuantizedValues(values, codes, mask, *value_range(y))
+
+
+def _quantize_natively(
+    x: Tensor,
+    grid: Grid | None,
+    bounds: Bounds,
+    addend: Tensor | None,
+    wants_codes: bool,
+    wants_mask: bool,
+    in_place: bool,
+) -> QuantizedValues:
+    if addend is not None and addend.dtype != x.dtype:
+        addend = addend.to(x.dtype)
+    source = native.Input(x.data_ptr(), native.address(addend), count=x.numel(), dtype=native.DTYPES[x.dtype])
+    bits = torch.empty((x.numel() + BITS - 1) // BITS, dtype=torch.uint8) if wants_mask else None
+    done = native.quantize(source, x, bounds, grid, bits, wants_codes=wants_codes, in_place=in_place)
+    mask = None if bits is None else Mask.from_bits(bits, done.num_blocked, done.values)
+    return QuantizedValues(done.values, done.codes, mask, done.low, done.high)
 
 
 def decode(codes: Tensor, grid: Grid, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -96,4 +121,7 @@ def decode(codes: Tensor, grid: Grid, dtype: torch.dtype = torch.float32) -> Ten
         >>> decode(torch.tensor([3], dtype=torch.uint8), Grid(torch.tensor(0.5), torch.tensor(4), 0, 15))
         tensor([-0.5000])
     """
+    along_axis(grid.scale, codes, grid.axis)
+    if dtype in native.DTYPES and is_dense(codes) and native.takes_grid(grid) and native.takes(codes):
+        return native.decode(codes, grid, dtype)
     return dequantize(codes, grid.scale, grid.zero_point, axis=grid.axis).to(dtype)

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
+
+from qtool.numerics.kernels import native
 from qtool.numerics.kernels.channels import beside, dense, like, planes_or_rows
 from qtool.numerics.kernels.grid_ops import activated, on_grid, passes, value_range
 from qtool.numerics.kernels.ordered_sum import channel_sums
@@ -67,6 +70,13 @@ def normalize_quantize(
         (tensor([[0.3000], [0.0000]]), tensor([[3], [0]], dtype=torch.uint8))
     """
     x = dense(x)
+    if x.dtype in native.DTYPES and _is_native(x, grid, factor, shift):
+        inner = native.neighbours(x, 1)
+        factor, shift = native.repeated((factor, shift), inner)
+        dtype, told = native.DTYPES[x.dtype], (x.data_ptr(), None, factor.data_ptr(), shift.data_ptr())
+        source = native.Input(*told, factor.numel(), inner, x.numel(), dtype)
+        done = native.quantize(source, x, bounds, grid, None, wants_codes=True, in_place=in_place)
+        return Quantized(done.values, done.codes, done.low, done.high)
     y = _normalized(x, factor, shift, bounds)
     values, codes = (y.to(x.dtype), None) if grid is None else on_grid(y, grid, x.dtype, wants_codes=True)
     return Quantized(values, codes, *value_range(y))
@@ -90,7 +100,11 @@ def normalize_sums(
         Two float64 `(C,)`. The second is computed as `sum(g * x) - centre * sum(g)`.
     """
     x = dense(x)
-    total, product = _aten_sums(x, like(grad, x), factor, shift, bounds, grid)
+    grad = like(grad, x)
+    if _is_float32(x, grad) and _is_native(x, grid, grad, factor, shift):
+        total, product = native.channel_sums(native.channels_of(x, grad, factor, shift), bounds, grid)
+    else:
+        total, product = _aten_sums(x, grad, factor, shift, bounds, grid)
     return total, product - centre * total
 
 
@@ -121,11 +135,24 @@ def normalize_grad(
         dtype, shape and memory format of `x`.
     """
     x = dense(x)
+    grad = like(grad, x)
+    if _is_float32(x, grad) and _is_native(x, grid, grad, factor, shift, *coefficients):
+        return native.normalize_grad(x, grad, factor, shift, bounds, grid, tuple(coefficients), in_place=in_place)
     a, m, b, k = coefficients
-    grad = widened(_passing(x, like(grad, x), factor, shift, bounds, grid)) * beside(a, x)
+    grad = widened(_passing(x, grad, factor, shift, bounds, grid)) * beside(a, x)
     if m is not None and b is not None and k is not None:
         grad = grad + ((widened(x) - beside(m, x)) * beside(b, x) + beside(k, x))
     return grad.to(x.dtype)
+
+
+def _is_native(x: Tensor, grid: Grid | None, *others: Tensor | None) -> bool:
+    """Return whether C code may do it: all in float32 but perhaps x, and a single scale."""
+    is_known = grid is None or grid.axis is None
+    return is_known and _is_float32(*others) and native.takes_grid(grid) and native.takes(x, *others)
+
+
+def _is_float32(*tensors: Tensor | None) -> bool:
+    return all(each is None or each.dtype == torch.float32 for each in tensors)
 
 
 def _normalized(x: Tensor, factor: Tensor, shift: Tensor, bounds: Bounds) -> Tensor:

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from qtool.numerics.grid import NO_BOUNDS
+from qtool.numerics.kernels import native
 from qtool.numerics.kernels.channels import dense, planes_or_rows
 from qtool.numerics.kernels.ordered_sum import channel_sums
 
@@ -41,10 +43,16 @@ def channel_statistics(x: Tensor) -> ChannelStatistics:
         tensor([1., 0.], dtype=torch.float64)
     """
     x = dense(x)
-    total, squares, low, high = _aten_sums(x)
+    total, squares, low, high = _native_sums(x) if x.dtype == torch.float32 and native.takes(x) else _aten_sums(x)
     count = x.numel() // max(x.shape[1], 1)
     mean = total / count
     return ChannelStatistics(mean, (squares / count - mean * mean).clamp(min=0.0), low, high)
+
+
+def _native_sums(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    low, high = torch.empty(2, x.shape[1]).unbind()
+    total, squares = native.channel_sums(native.channels_of(x), NO_BOUNDS, None, low, high)
+    return total, squares, low, high
 
 
 def _aten_sums(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
