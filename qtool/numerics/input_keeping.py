@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from qtool.numerics.strides import Strides
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -106,7 +108,7 @@ def _has_number(args: Sequence[Any]) -> bool:
 
 def _is_global(args: Sequence[Any]) -> bool:
     # ATen takes the mean then, whose gradient needs no input.
-    return len(args) > 1 and {args[1]} == {1} if isinstance(args[1], int) else set(args[1]) == {1}
+    return len(args) > 1 and set(args[1]) == {1}
 
 
 def _pads_with_number(args: Sequence[Any]) -> bool:
@@ -122,30 +124,12 @@ _UNLESS: dict[Any, Callable[[Sequence[Any]], bool]] = {
 }
 
 
-class Layout(NamedTuple):
-    """All that the gradient of some ops needs to know of their input."""
-
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
-
-    @classmethod
-    def of(cls, x: Tensor) -> Layout:
-        """Return how `x` lies in memory."""
-        return cls(tuple(x.shape), x.stride(), x.dtype, x.device)
-
-    def untouched(self) -> Tensor:
-        """Return a tensor of this layout that nobody reads or writes: it takes addresses, but no memory."""
-        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
-
-
 class Formula(NamedTuple):
     """The gradient of an op from its arguments, in ATen's own words.
 
     Attributes:
         reads: tells from which tensor arguments need a gradient which of them are read.
-        gradient: called with the incoming gradient and the arguments (a Layout for a tensor that is not read);
+        gradient: called with the incoming gradient and the arguments (a Strides for a tensor that is not read);
             returns the gradients of the tensor arguments, in order.
     """
 
@@ -153,7 +137,7 @@ class Formula(NamedTuple):
     gradient: Callable[..., tuple[Tensor | None, ...]]
 
 
-def _product(grad: Tensor, a: Tensor | Layout, b: Tensor | Layout) -> tuple[Tensor | None, ...]:
+def _product(grad: Tensor, a: Tensor | Strides, b: Tensor | Strides) -> tuple[Tensor | None, ...]:
     # Broadcast dimensions are summed by autograd, as they are behind ATen's own formula.
     return (
         grad * b if isinstance(b, Tensor) else None,
@@ -172,7 +156,7 @@ def _of_one(backward: Any) -> Callable[..., tuple[Tensor | None, ...]]:  # noqa:
 def _avg_pool(backward: Any) -> Callable[..., tuple[Tensor | None, ...]]:  # noqa: ANN401 - an ATen op
     def gradient(
         grad: Tensor,
-        x: Layout,
+        x: Strides,
         kernel_size: Sequence[int],
         stride: Sequence[int] = (),
         padding: Sequence[int] | int = 0,

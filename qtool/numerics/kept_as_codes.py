@@ -13,8 +13,8 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
 from qtool.numerics.coded import Coded
 from qtool.numerics.first_order import first_order_only
 from qtool.numerics.grid import Grid
-from qtool.numerics.input_keeping import FORMULAS, Formula, Layout, keeps_input
-from qtool.numerics.kernels.fake_quantize import decode
+from qtool.numerics.input_keeping import FORMULAS, Formula, keeps_input
+from qtool.numerics.strides import Strides
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     class _Context(FunctionCtx):
         call: _Call
-        layouts: list[Layout]
+        strides: list[Strides]
         reads: list[bool]
 
 
@@ -190,7 +190,7 @@ class _KeptAsCodes(torch.autograd.Function):
         ctx.call = call
         needs_grad = ctx.needs_input_grad[1 : 1 + len(call.kept)]
         ctx.reads = call.formula.reads(needs_grad) if call.formula else [True] * len(call.kept)
-        ctx.layouts = [Layout.of(tensor) for tensor in tensors[: len(call.kept)]]
+        ctx.strides = [Strides.of(tensor) for tensor in tensors[: len(call.kept)]]
         ctx.save_for_backward(*(tensors[index] for index in _saved(call, ctx.reads)))
 
     @staticmethod
@@ -202,7 +202,7 @@ class _KeptAsCodes(torch.autograd.Function):
             return (None,) * (1 + num_tensors)
         saved = dict(zip(_saved(call, ctx.reads), ctx.saved_tensors, strict=True))
         needs_grad = ctx.needs_input_grad[1 : 1 + len(call.kept)]
-        values = _restored(call.kept, ctx.layouts, ctx.reads, saved)
+        values = _restored(call.kept, ctx.strides, ctx.reads, saved)
         if call.formula:
             args, kwargs = call.arguments(values)
             found = call.formula.gradient(grads[0], *args, **kwargs)
@@ -225,23 +225,22 @@ def _saved(call: _Call, reads: list[bool]) -> list[int]:
 
 
 def _restored(
-    kept: Sequence[_Kept], layouts: list[Layout], reads: list[bool], saved: dict[int, Tensor]
-) -> list[Tensor | Layout]:
-    """Return the values of the tensors that are read, decoded once each, and the layout of the others."""
-    decoded: dict[tuple[_Kept, torch.dtype], Tensor] = {}
+    kept: Sequence[_Kept], strides: Sequence[Strides], reads: Sequence[bool], saved: dict[int, Tensor]
+) -> list[Tensor | Strides]:
+    """Return the values of the tensors that are read, decoded once each, and how the others lay in memory."""
+    decoded: dict[tuple[_Kept, Strides], Tensor] = {}
 
-    def values(record: _Kept, layout: Layout) -> Tensor:
+    def values(record: _Kept, lay: Strides) -> Tensor:
         tensor = saved[record.tensor]
         if record.scale is None or record.zero_point is None:
             return tensor
-        key = record, layout.dtype
-        if key not in decoded:
+        if (record, lay) not in decoded:
             grid = Grid(saved[record.scale], saved[record.zero_point], *record[3:])
-            decoded[key] = decode(tensor, grid, layout.dtype)
-        return decoded[key]
+            decoded[record, lay] = lay.decoded(tensor, grid)
+        return decoded[record, lay]
 
-    parts = zip(kept, layouts, reads, strict=True)
-    return [values(record, layout) if read else layout for record, layout, read in parts]
+    parts = zip(kept, strides, reads, strict=True)
+    return [values(record, lay) if read else lay for record, lay, read in parts]
 
 
 def _run_again(
