@@ -77,7 +77,7 @@ def peak_over_base() -> Iterator[Peak]:
         256
     """
     peak = Peak()
-    settle()
+    give_back()
     with _highest() as highest:
         before = resident_bytes()
         yield peak

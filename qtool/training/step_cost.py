@@ -157,6 +157,7 @@ class _Counter:
 def _peaks(steps: Sequence[TrainingStep], took: _Counter) -> list[int]:
     """Return the median peak of each."""
     found: list[list[int]] = [[] for _ in steps]
+    settle()
     for _ in range(PEAK_STEPS):
         for peaks, step in zip(found, steps, strict=True):
             with peak_over_base() as peak:
