@@ -95,6 +95,19 @@ class Verdict(StrEnum):
     FLOAT = "float"
 
 
+class Memory(StrEnum):
+    """What training keeps of a layer between forward and backward; the numbers are the same in all.
+
+    `standard` keeps activations as floats, `compressed` their 8-bit codes, `recompute` computes the layer's result again
+    too, and `mixed` does that where it is cheap for what it frees.
+    """
+
+    STANDARD = "standard"
+    COMPRESSED = "compressed"
+    MIXED = "mixed"
+    RECOMPUTE = "recompute"
+
+
 class Stage(StrEnum):
     """How far a file has come."""
 
