@@ -156,7 +156,7 @@ def _as_text(measured: Bench) -> str:
     shapes = ", ".join("x".join(map(str, shape)) for shape in measured.shapes)
     how = (
         f"{measured.data} of {shapes}, {measured.memory_format}, {measured.num_threads} threads, "
-        f"median of {measured.rounds} rounds; ratios are to float\n"
+        f"median of {measured.rounds} round{'s' if measured.rounds > 1 else ''}; ratios are to float\n"
         f"saved, fixed peak and step: {measured.malloc}; peaks: {measured.peak_source}"
     )
     return f"{text_table(HEADER, rows, right=set(HEADER[1:]))}\n{how}"

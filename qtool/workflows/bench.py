@@ -224,9 +224,7 @@ def _compare(
 
 def _in_mode(prepared: PreparedModel, mode: Memory) -> PreparedModel:
     one = copy.deepcopy(prepared)
-    set_memory = getattr(one, "set_memory", None)
-    if set_memory is not None:
-        set_memory(mode)
+    one.set_memory(mode)
     return one.train()
 
 
