@@ -98,8 +98,8 @@ class Verdict(StrEnum):
 class Memory(StrEnum):
     """What training keeps of a layer between forward and backward; the numbers are the same in all.
 
-    `standard` keeps activations as floats, `compressed` their 8-bit codes, `recompute` computes the layer's result again
-    too, and `mixed` does that where it is cheap for what it frees.
+    `standard` keeps activations as floats, `compressed` their 8-bit codes; `recompute` computes each layer's result
+    again as well, `mixed` where that is cheap for what it frees.
     """
 
     STANDARD = "standard"

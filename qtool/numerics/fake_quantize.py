@@ -1,9 +1,10 @@
-"""Quantize and dequantize in one step, for training: pure function, thin autograd function, public function.
+"""Quantize and dequantize in one step, for training: the autograd function and the public function.
 
     y  = (clamp(round_half_even(x * inv_scale) + zero_point, qmin, qmax) - zero_point) * scale
     dx = dy where clamping changed nothing, else 0
 
-Backward keeps one bit an element, or nothing when nothing was clamped; it never keeps the input.
+Backward never keeps the input. It keeps a `Mask`: nothing when nothing was clamped, the indices of what was clamped
+when that is little, else one bit an element.
 
 Shapes: x any; scale and zero_point `()` without axis, `(x.shape[axis],)` with it.
 """
@@ -15,16 +16,18 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from qtool.numerics.layout import flatten_as_stored, memory_order, restore_from_stored
-from qtool.numerics.mask import pack_mask, unpack_mask
-from qtool.numerics.quantize import along_axis, scaled_and_rounded
+from qtool.numerics.grid import Grid
+from qtool.numerics.kernels.fake_quantize import quantize_values
+from qtool.numerics.layout import memory_order
+from qtool.numerics.mask import Mask
 
 if TYPE_CHECKING:
     from torch.autograd.function import FunctionCtx
 
     class _Context(FunctionCtx):
         saved_tensors: tuple[Tensor, ...]
-        order: list[int]
+        shape: tuple[int, ...]
+        order: tuple[int, ...]
 
 
 def fake_quantize(
@@ -64,45 +67,35 @@ def fake_quantize(
         tensor([0., 1., 1., 0.])
     """
     if torch.is_grad_enabled() and x.requires_grad:
-        return _FakeQuantize.apply(x, scale, zero_point, qmin, qmax, axis)
-    steps = scaled_and_rounded(x, scale, axis).add_(along_axis(zero_point, x, axis))
-    return _to_values(steps.clamp_(qmin, qmax), x, scale, zero_point, axis)
+        values, _ = _FakeQuantize.apply(x, scale, zero_point, qmin, qmax, axis)
+        return values
+    return quantize_values(x, Grid(scale, zero_point, qmin, qmax, axis), wants_codes=False, wants_mask=False).values
 
 
 class _FakeQuantize(torch.autograd.Function):
-    """`fake_quantize` with its gradient; saves a packed mask or nothing."""
+    """`fake_quantize` with its gradient. Its second output is what the mask stores: only outputs can be saved."""
 
     @staticmethod
     def forward(
-        ctx: _Context, x: Tensor, scale: Tensor, zero_point: Tensor, qmin: int, qmax: int, axis: int | None
-    ) -> Tensor:
-        steps = scaled_and_rounded(x, scale, axis).add_(along_axis(zero_point, x, axis))
-        codes = steps.clamp(qmin, qmax)
-        _keep_mask(ctx, codes == steps)  # False for NaN, which equals nothing
-        return _to_values(codes, x, scale, zero_point, axis)
+        x: Tensor, scale: Tensor, zero_point: Tensor, qmin: int, qmax: int, axis: int | None
+    ) -> tuple[Tensor, Tensor | None]:
+        values, _, mask, _, _ = quantize_values(x, Grid(scale, zero_point, qmin, qmax, axis), wants_codes=False)
+        assert mask is not None
+        return values, mask.stored
 
     @staticmethod
-    def backward(ctx: _Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (grad,) = grads
+    def setup_context(ctx: _Context, inputs: tuple[object, ...], output: tuple[Tensor, Tensor | None]) -> None:
+        values, stored = output
+        ctx.shape, ctx.order = tuple(values.shape), tuple(memory_order(values))
+        ctx.set_materialize_grads(False)
+        if stored is not None:
+            ctx.mark_non_differentiable(stored)
+            ctx.save_for_backward(stored)
+
+    @staticmethod
+    def backward(ctx: _Context, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors  # once: under a checkpoint each access unpacks, and a second one is an error
-        if saved:
-            (packed,) = saved
-            mask = restore_from_stored(unpack_mask(packed, grad.numel()), grad.shape, ctx.order)
-            # A product with the mask would turn an infinite gradient into NaN.
-            grad = torch.where(mask, grad, 0.0)
-        return grad, None, None, None, None, None
-
-
-def _keep_mask(ctx: _Context, mask: Tensor) -> None:
-    # Asking whether anything was clamped waits for the device, and breaks a traced graph: only on the CPU.
-    can_ask = mask.device.type == "cpu" and not torch.compiler.is_compiling()
-    if can_ask and bool(mask.all()):
-        return
-    ctx.order = memory_order(mask)
-    ctx.save_for_backward(pack_mask(flatten_as_stored(mask)))
-
-
-def _to_values(codes: Tensor, x: Tensor, scale: Tensor, zero_point: Tensor, axis: int | None) -> Tensor:
-    """Turn float codes into values, in place if it can; the result has the dtype of `x`."""
-    # A code stands for one float32 number, whatever the dtype of the tensor that it was made from.
-    return codes.float().sub_(along_axis(zero_point, x, axis)).mul_(along_axis(scale, x, axis)).to(x.dtype)
+        if grads[0] is None:
+            return (None,) * 6
+        mask = Mask(saved[0] if saved else None, ctx.shape, ctx.order)
+        return mask.apply(grads[0]), None, None, None, None, None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -17,7 +19,10 @@ def memory_order(x: Tensor) -> list[int]:
         >>> memory_order(torch.empty(2, 3, 4, 5).to(memory_format=torch.channels_last))
         [0, 2, 3, 1]
     """
-    return sorted(range(x.dim()), key=x.stride, reverse=True)
+    order: list[int] = []
+    for dim in range(x.dim()):  # torch.compile cannot trace `sorted` where the strides are symbols
+        order.insert(len([other for other in order if x.stride(other) >= x.stride(dim)]), dim)
+    return order
 
 
 def flatten_as_stored(x: Tensor) -> Tensor:
@@ -35,3 +40,20 @@ def restore_from_stored(flat: Tensor, shape: tuple[int, ...], order: list[int]) 
     """
     inverse = [order.index(dim) for dim in range(len(order))]
     return flat.view([shape[dim] for dim in order]).permute(inverse)
+
+
+def is_dense(x: Tensor) -> bool:
+    """Return whether the elements of `x` fill its memory once and without gaps, in whatever order."""
+    return x.is_contiguous() or x.permute(memory_order(x)).is_contiguous()
+
+
+def as_dense(x: Tensor) -> Tensor:
+    """Return `x` itself if it is dense, else a dense copy in the order of its strides."""
+    return x if is_dense(x) else x.clone()
+
+
+def laid_out_like(x: Tensor, like: Tensor) -> Tensor:
+    """Return `x` in the memory format of the dense tensor `like`, of the same shape: itself, or a copy."""
+    if x.stride() == like.stride():
+        return x
+    return torch.empty_like(like, dtype=x.dtype).copy_(x)

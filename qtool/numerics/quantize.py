@@ -84,13 +84,22 @@ def scaled_and_rounded(x: Tensor, scale: Tensor, axis: int | None) -> Tensor:
 
     NaN stays NaN and infinity stays infinity; the memory format is that of `x`.
     """
+    # The float32 division is correctly rounded: the same bits as rounding the float64 reciprocal.
+    return widened(x).mul(along_axis(scale.reciprocal(), x, axis)).round_()
+
+
+def widened(x: Tensor) -> Tensor:
+    """Return `x` in the dtype that it is computed in: float64 as it is, all else in float32.
+
+    float16 and bfloat16 would round a product to their own few bits.
+
+    Raises:
+        DtypeError: x is not floating.
+    """
     if not x.is_floating_point():
         msg = f"cannot quantize a tensor of {x.dtype}: only float16, bfloat16, float32 and float64 have a scale"
         raise DtypeError(msg)
-    # float16 and bfloat16 would round the product to their own few bits.
-    wide = x if x.dtype == torch.float64 else x.float()
-    # The float32 division is correctly rounded: the same bits as rounding the float64 reciprocal.
-    return wide.mul(along_axis(scale.reciprocal(), x, axis)).round_()
+    return x if x.dtype == torch.float64 else x.float()
 
 
 def along_axis(per_channel: Tensor, x: Tensor, axis: int | None) -> Tensor:

@@ -1,0 +1,191 @@
+"""Ops that only move values: their codes move along, on the same grid."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from qtool.numerics.coded import Coded
+from qtool.numerics.kept_as_codes import kept_as_codes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from qtool.numerics.grid import Grid
+
+aten = torch.ops.aten
+
+MOVES: frozenset[Any] = frozenset(
+    {
+        aten.view.default,
+        aten.reshape.default,
+        aten.view_as.default,
+        aten.reshape_as.default,
+        aten._unsafe_view.default,
+        aten.flatten.using_ints,
+        aten.unflatten.int,
+        aten.permute.default,
+        aten.transpose.int,
+        aten.t.default,
+        aten.movedim.int,
+        aten.swapaxes.default,
+        aten.squeeze.default,
+        aten.squeeze.dim,
+        aten.squeeze.dims,
+        aten.unsqueeze.default,
+        aten.slice.Tensor,
+        aten.select.int,
+        aten.narrow.default,
+        aten.split.Tensor,
+        aten.split_with_sizes.default,
+        aten.chunk.default,
+        aten.expand.default,
+        aten.repeat.default,
+        aten.contiguous.default,
+        aten.clone.default,
+        aten.alias.default,
+        aten.detach.default,
+        aten.flip.default,
+        aten.roll.default,
+        aten.pad.default,
+        aten.constant_pad_nd.default,
+        aten.pixel_shuffle.default,
+        aten.pixel_unshuffle.default,
+        aten.channel_shuffle.default,
+        aten.upsample_nearest1d.vec,
+        aten.upsample_nearest2d.vec,
+        aten.upsample_nearest3d.vec,
+        aten._upsample_nearest_exact1d.vec,
+        aten._upsample_nearest_exact2d.vec,
+        aten._upsample_nearest_exact3d.vec,
+        aten.cat.default,
+        aten.stack.default,
+    }
+)
+"""Ops each value of whose result is one of the values of their first argument, or the 0 of a padding."""
+
+
+def moved(op: Any, source: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - an ATen op, its arguments and results
+    """Return `op(source, *args, **kwargs)` with the codes moved along.
+
+    Autograd keeps nothing for these ops. Codes of a view are a view of the codes and take no memory; whoever saves
+    them keeps all codes that they are a view of, a quarter of what the values would keep.
+
+    There are no codes where the result is on no one grid: parts on different grids, padding with another number than
+    0, one scale for each channel. There are none either where no gradient is recorded.
+
+    Args:
+        op: one of `MOVES`, or `operator.getitem` for the list that a split gave.
+        source: what is moved: Coded, Tensor, or a list of them.
+        args: the other arguments of the op.
+        kwargs: likewise.
+
+    Returns:
+        Coded, or a list of Coded where the op returns several tensors.
+
+    Example:
+        >>> grid = Grid(torch.tensor(0.5), torch.tensor(4, dtype=torch.int32), 0, 15)
+        >>> x = Coded(torch.tensor([1.0, 2.0]), torch.tensor([6, 8], dtype=torch.uint8), grid)
+        >>> moved(aten.constant_pad_nd.default, x, [1, 0]).codes
+        tensor([4, 6, 8], dtype=torch.uint8)
+    """
+    if op is operator.getitem:
+        return source[args[0]]
+    if op not in MOVES:
+        msg = f"{op} does more than move values"
+        raise ValueError(msg)
+    values = kept_as_codes(op, source, *args, **kwargs)
+    parts = [source] if isinstance(source, (Coded, Tensor)) else list(source)
+    grid = _one_grid(parts)
+    if grid is None or not _pads_with_zero(op, args, kwargs):
+        return _with_codes(values, None, None)
+    rest, named = tree_map(_values, (args, kwargs), is_leaf=_is_coded)
+
+    def move(codes: list[Tensor]) -> Any:  # noqa: ANN401 - one tensor or several
+        return op(codes if len(parts) > 1 or parts[0] is not source else codes[0], *rest, **named)
+
+    return _with_codes(values, _moved_codes(move, parts, grid, is_padding=op in _PAD_VALUE), grid)
+
+
+_PAD_VALUE = {aten.pad.default: 2, aten.constant_pad_nd.default: 1}
+"""Ops that pad, and where the value is among their arguments behind the source."""
+
+
+def _is_coded(x: object) -> bool:
+    return isinstance(x, Coded)
+
+
+def _values(x: Any) -> Any:  # noqa: ANN401 - any argument of an op
+    return x.values if isinstance(x, Coded) else x
+
+
+def _pads_with_zero(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:  # noqa: ANN401 - an ATen op
+    """Return whether what the op pads with, if anything, is 0 or a value of its source."""
+    position = _PAD_VALUE.get(op)
+    if position is None:
+        return True
+    fill = args[position] if len(args) > position else kwargs.get("value")
+    return fill is None or fill == 0
+
+
+def _one_grid(parts: Sequence[Any]) -> Grid | None:
+    """Return the grid that all parts have codes on; None if there is none or codes are of no use."""
+    if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return None
+    grids = [part.grid for part in parts if isinstance(part, Coded) and part.codes is not None]
+    if not parts or len(grids) < len(parts):
+        return None
+    first, *others = grids
+    has_one_dtype = len({part.values.dtype for part in parts}) == 1
+    is_one = first is not None and first.axis is None and has_one_dtype and all(_is_same(first, each) for each in others)
+    return first if is_one else None
+
+
+def _is_same(a: Grid, b: Grid | None) -> bool:
+    if b is None or a[2:] != b[2:]:
+        return False
+    # To compare numbers waits for the device: elsewhere than on the CPU, the same tensors or nothing.
+    return all(
+        one is other or (one.device.type == "cpu" == other.device.type and torch.equal(one, other))
+        for one, other in zip(a[:2], b[:2], strict=True)
+    )
+
+
+def _moved_codes(
+    move: Callable[[list[Tensor]], Any],
+    parts: Sequence[Coded],
+    grid: Grid,
+    *,
+    is_padding: bool,
+) -> list[Tensor]:
+    """Return the codes of the result or results.
+
+    Bytes are what every op can move. A padding puts 0 where the zero point belongs: move the distance from the zero
+    point, modulo 256, and no number need be fetched from the device.
+    """
+    codes = [_laid_out(part).view(torch.uint8) for part in parts]
+    if is_padding:
+        zero_point = grid.zero_point.to(grid.code_dtype).view(torch.uint8)
+        result = [move([each - zero_point for each in codes]) + zero_point]
+    else:
+        result = move(codes)
+    results = [result] if isinstance(result, Tensor) else result
+    return [each.view(grid.code_dtype) for each in results]
+
+
+def _laid_out(part: Coded) -> Tensor:
+    """Return the codes of `part` with the strides of its values, on which it depends what is a view."""
+    values, codes, _ = part
+    if codes is None or codes.stride() == values.stride():
+        return codes  # type: ignore[return-value] - only parts with codes come here
+    return torch.empty_like(values, dtype=codes.dtype, requires_grad=False).copy_(codes)
+
+
+def _with_codes(values: Any, codes: list[Tensor] | None, grid: Grid | None) -> Any:  # noqa: ANN401 - one or several
+    if isinstance(values, Tensor):
+        return Coded(values, codes[0] if codes else None, grid)
+    return [Coded(each, codes[index] if codes else None, grid) for index, each in enumerate(values)]
