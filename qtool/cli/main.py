@@ -27,6 +27,7 @@ COMMANDS = {
     "train": "Train a prepared model on its grids, with checkpoints to resume from.",
     "convert": "Turn a prepared model into its int8 program.",
     "export": "Write an int8 program as a file for another runtime.",
+    "bench": "Measure memory and time of a training step, float beside each memory mode.",
     "evaluate": "Measure a quantized model against its float model.",
     "inspect": "Show what a file was made for, and what does not fit its target.",
     "backends": "Show the engines and CPU features of this machine, and the catalog.",
