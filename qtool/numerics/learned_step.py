@@ -166,7 +166,8 @@ class _FakeQuantizeLearned(torch.autograd.Function):
             return dx, *(None,) * 7
         # Selected, not multiplied: a gradient that is infinite where x is NaN would become NaN.
         products = torch.where(e.isnan(), 0.0, e.mul_(grad))
-        per_scale = products.reshape(1, -1) if ctx.axis is None else products.movedim(ctx.axis, 0).flatten(1)
+        first = products if ctx.axis is None else products.movedim(ctx.axis, 0)
+        per_scale = first.reshape(scale.numel(), products.numel() // max(scale.numel(), 1))
         factor = scale_gradient_factor(zero_point, ctx.qmin, ctx.qmax, ctx.num_elements)
         dscale = (ordered_sum(per_scale).view(scale.shape) * factor).to(scale.dtype)
         return dx, dscale, *(None,) * 6

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 BLOCK = 4096
-"""Elements added in one go. ATen never cuts a sum of fewer than 32768 (at::internal::GRAIN_SIZE) among threads, and one with
+"""Elements added in one go. ATen cuts no sum of fewer than 32768 (at::internal::GRAIN_SIZE) among threads, and one with
 several results it cuts between these."""
 
 
