@@ -125,6 +125,19 @@ class FakeQuantize(FixedDtypeModule):
         self.register_buffer("start", other.start.clone())
         self.shift = other.shift
 
+    @torch.no_grad()
+    def resume_scale(self, start: Tensor, shift: Tensor) -> None:
+        """Go on with a learned scale that began as `start` and was moved by `shift`.
+
+        Raises:
+            RangeError: a shape is not that of the scale, start is no scale, or shift is not finite.
+        """
+        _check_learned(start, shift, self.scale.shape)
+        self.start.copy_(start)
+        assert self.shift is not None
+        self.shift.copy_(shift)
+        self.refresh_scale()
+
     def trained_scale(self) -> Tensor:
         """Return the scale, through which gradients reach its parameter if it learns and follows."""
         if self.shift is None or not self.follows:
@@ -199,16 +212,9 @@ class FakeQuantize(FixedDtypeModule):
             state_dict[f"{prefix}scale"], state_dict[f"{prefix}zero_point"] = loaded
         if f"{prefix}shift" in state_dict:
             self.learn_scale()
-            self._check_learned(state_dict, prefix)
+            if f"{prefix}start" in state_dict:
+                _check_learned(state_dict[f"{prefix}start"], state_dict[f"{prefix}shift"], self.scale.shape, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
-
-    def _check_learned(self, state_dict: dict[str, Any], prefix: str) -> None:
-        start, shift = (state_dict.get(f"{prefix}{name}") for name in ("start", "shift"))
-        if start is not None and start.shape == self.scale.shape:
-            allowed = f"{SCALE_FLOOR:.3g}..{SCALE_CEILING:.3g}"
-            _check_all((start >= SCALE_FLOOR) & (start <= SCALE_CEILING), start, f"{prefix}start", allowed)
-        if shift is not None:
-            _check_all(shift.isfinite(), shift, f"{prefix}shift", "the finite numbers")
 
     def _checked(self, scale: Tensor, zero_point: Tensor, where: str = "") -> QParams:
         """Return both as float32 and int32, or raise."""
@@ -252,6 +258,16 @@ def _check_spec(spec: Spec, num_channels: int | None) -> None:
     if (num_channels is None) != (spec.granularity is Granularity.TENSOR):
         msg = f"granularity {spec.granularity.value!r} with num_channels={num_channels}: only 'channel' needs it"
         raise RangeError(msg)
+
+
+def _check_learned(start: Tensor, shift: Tensor, shape: torch.Size, where: str = "") -> None:
+    if start.shape != shape or shift.shape != shape:
+        found = f"{where}start of shape {tuple(start.shape)} and shift of shape {tuple(shift.shape)} do not fit"
+        msg = f"{found}: both must be of shape {tuple(shape)}"
+        raise RangeError(msg)
+    is_scale = (start >= SCALE_FLOOR) & (start <= SCALE_CEILING)
+    _check_all(is_scale, start, f"{where}start", f"{SCALE_FLOOR:.3g}..{SCALE_CEILING:.3g}")
+    _check_all(shift.isfinite(), shift, f"{where}shift", "the finite numbers")
 
 
 def _check_all(good: Tensor, values: Tensor, name: str, allowed: str) -> None:

@@ -37,11 +37,11 @@ class Point(FixedDtypeModule):
         fake_quantize: rounds to the grid.
     """
 
-    def __init__(self, spec: Spec, num_channels: int | None = None) -> None:
+    def __init__(self, spec: Spec, num_channels: int | None = None, *, has_batch: bool = False) -> None:
         super().__init__()
         self.mode: Mode = Mode.FLOAT
         self.is_calibrated = False
-        self.fake_quantize = FakeQuantize(spec, num_channels)
+        self.fake_quantize = FakeQuantize(spec, num_channels, has_batch=has_batch)
 
     @property
     def is_quantizing(self) -> bool:
@@ -72,7 +72,7 @@ class ActivationPoint(Point):
     """
 
     def __init__(self, edge: EdgePlan) -> None:
-        super().__init__(edge.spec)
+        super().__init__(edge.spec, has_batch=True)
         self.edge = edge.name
         self.follows = True
         self.observer = make_observer(edge.spec.observer)
@@ -84,7 +84,9 @@ class ActivationPoint(Point):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return `x`, or `x` on its grid in mode fake_quantize; observe it where that is due."""
-        is_learning = self.mode is Mode.FAKE_QUANTIZE and self.training and self.follows
+        is_learning = (
+            self.mode is Mode.FAKE_QUANTIZE and self.training and self.follows and not self.fake_quantize.learns
+        )
         if (self.mode is Mode.OBSERVE or is_learning) and not is_recomputing():
             self._observe(x)
         return self.fake_quantize(x) if self.is_quantizing else x

@@ -10,11 +10,12 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from qtool.capture.program import write_tensors
-from qtool.errors import UncalibratedError
+from qtool.errors import UncalibratedError, UsageError
 from qtool.numerics.qparams import QParams
 from qtool.numerics.recompute import is_recomputing
 from qtool.passes.insert import insert
 from qtool.passes.insert_training import insert_training
+from qtool.passes.learned_scales import learn_scales, refresh_scales, scale_parameters
 from qtool.passes.points import Mode
 from qtool.passes.range_ratio import ratio_warnings
 from qtool.passes.settle import settle
@@ -27,6 +28,7 @@ from qtool.runtime.origin import make_stamp
 from qtool.types import Stage
 
 if TYPE_CHECKING:
+    from torch import nn
     from torch.fx import GraphModule
 
     from qtool.capture.program import FloatProgram
@@ -95,6 +97,7 @@ class PreparedModel(Filed):
     def forward(self, *inputs: Any) -> Any:  # noqa: ANN401 - whatever the model takes and returns
         """Return what the model returns; in train mode of a trainable model, what it returns there."""
         check_inputs(inputs, self._call, self.program.inputs)
+        refresh_scales(self._prepared, self.plan)
         if self.training and self._training is not None:
             self._begin_step(self._training)
             return self._training.module(*inputs)
@@ -115,7 +118,7 @@ class PreparedModel(Filed):
         self._settled_versions = self._versions
         for name, point in self._prepared.distinct_weights().items():
             point.begin_step(self._prepared.sources[name].tensors(self._prepared.module)[2])
-        if self.mode is Mode.FAKE_QUANTIZE and not self._observers_frozen:
+        if self.mode is Mode.FAKE_QUANTIZE and not self._observers_frozen and not self.learns_scales:
             settle(self._prepared, self.plan, observed=training.observed)
 
     @property
@@ -154,7 +157,47 @@ class PreparedModel(Filed):
     def _follow(self, follows: bool) -> None:
         self._observers_frozen = not follows
         for point in self.activations.values():
-            point.follows = follows
+            point.follows = point.fake_quantize.follows = follows
+        for weight in self.weights.values():
+            weight.fake_quantize.follows = follows
+
+    @property
+    def learns_scales(self) -> bool:
+        """Whether scales are parameters."""
+        return next(scale_parameters(self), None) is not None
+
+    def scale_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters of the learned scales, which no weight decay should pull at; none if none learns."""
+        return list(scale_parameters(self))
+
+    def learn_scales(self, learned: bool = True) -> None:
+        """Let the scales of activations and weights be parameters, beginning with what they are; ranges then stay.
+
+        `freeze_observers` keeps learned scales as they are. The zero points stay, and so does what follows from an op.
+
+        Args:
+            learned: False keeps the scales as they are now, and lets ranges follow again.
+
+        Raises:
+            UsageError: the model was not prepared for training.
+            UncalibratedError: some ranges are not known yet, so there is nothing to begin with.
+        """
+        if not self.is_trainable:
+            msg = "scales are learned in training, and this model has no graph to train: prepare it with mode: qat"
+            raise UsageError(msg)
+        missing = self.uncalibrated()
+        if learned and missing:
+            msg = (
+                f"the ranges of {len(missing)} of {len(self.activations)} edges are not known yet, first "
+                f"{missing[0]!r}, so they cannot be learned: calibrate first, or train for two steps"
+            )
+            raise UncalibratedError(msg, nodes=missing)
+        learn_scales(self._prepared, self.plan, learned)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], *args: Any) -> None:  # noqa: ANN401 - passed on
+        if any(name.endswith(".fake_quantize.shift") for name in state_dict) and not self.learns_scales:
+            learn_scales(self._prepared, self.plan, True)  # before the parts are loaded: edges of a group share one
+        super()._load_from_state_dict(state_dict, *args)
 
     def freeze_batch_norms(self, frozen: bool = True) -> None:
         """Let batch norms use their running statistics in further training steps, and keep them as they are."""
@@ -204,6 +247,7 @@ class PreparedModel(Filed):
             point.is_calibrated = False
         for weight in self.weights.values():
             weight.is_calibrated = False
+        learn_scales(self._prepared, self.plan, False)
         self.num_steps = 0
         self._settled_versions = ()
         self._follow(True)
@@ -233,6 +277,7 @@ class PreparedModel(Filed):
 
         Edges without data are missing, and so are weights behind them.
         """
+        refresh_scales(self._prepared, self.plan)
         activations = {
             name: QParams(point.fake_quantize.scale.cpu(), point.fake_quantize.zero_point.cpu())
             for name, point in self.activations.items()

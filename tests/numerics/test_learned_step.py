@@ -84,7 +84,7 @@ def test_gradients_per_channel_are_the_papers(case):
 
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_the_gradient_of_the_scale_is_the_slope_of_what_rounding_stands_for(symmetric):
-    """With the rounding error held, y = scale * (x / scale + e): the slope by differences, where nothing changes sides."""
+    """With the rounding error held, y = scale * (x / scale + e): the slope by differences, no value changing sides."""
     qmin, qmax, zero = (-127, 127, 0) if symmetric else (0, 255, 77)
     torch.manual_seed(0)
     x, scale = torch.randn(500, dtype=torch.float64), torch.tensor(1 / 64)
@@ -139,8 +139,8 @@ def test_layout_does_not_matter(layout, axis):
     scale = SCALE if axis is None else SCALE.expand(x.shape[axis])
     zero_point = ZERO_POINT if axis is None else ZERO_POINT.expand(x.shape[axis])
     results = []
-    for given in (x, x.clone(memory_format=torch.contiguous_format)):
-        leaf = given.detach().requires_grad_()
+    for laid_out in (x, x.clone(memory_format=torch.contiguous_format)):
+        leaf = laid_out.detach().requires_grad_()
         s = scale.clone().requires_grad_()
         y = fake_quantize_learned(leaf.view_as(leaf), s, zero_point, 0, 255, axis=axis)
         (y * torch.arange(x.numel()).view(x.shape)).sum().backward()
