@@ -10,12 +10,13 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from qtool.capture.program import write_tensors
-from qtool.errors import UncalibratedError, UsageError
+from qtool.errors import NonFiniteError, UncalibratedError, UsageError
 from qtool.numerics.qparams import QParams
 from qtool.numerics.recompute import is_recomputing
 from qtool.passes.insert import insert
 from qtool.passes.insert_training import insert_training
 from qtool.passes.learned_scales import learn_scales, refresh_scales, scale_parameters
+from qtool.passes.narrow_ranges import narrow_warnings
 from qtool.passes.points import Mode
 from qtool.passes.range_ratio import ratio_warnings
 from qtool.passes.settle import settle
@@ -71,6 +72,8 @@ class PreparedModel(Filed):
         self._observers_frozen = self._batch_norms_frozen = False
         prepared = insert(program.graph_module(computed_weights=self.is_trainable), plan, is_trained=self.is_trainable)
         self._prepared = prepared
+        for point in prepared.activations.values():
+            point.observer.non_finite = origin.config.quantize.activations.non_finite
         self._training = _insert_training(program, plan, prepared) if program.trained is not None else None
         graphs = [prepared.module] if self._training is None else [prepared.module, self._training.module]
         self.body = share_tensors(*graphs)
@@ -99,10 +102,17 @@ class PreparedModel(Filed):
         check_inputs(inputs, self._call, self.program.inputs)
         refresh_scales(self._prepared, self.plan)
         if self.training and self._training is not None:
-            self._begin_step(self._training)
-            return self._training.module(*inputs)
+            return self._training_pass(self._training, inputs)
         with torch.autocast(_device_type(inputs), enabled=False):  # the int8 model computes no less exactly
             return self._prepared.module(*inputs)
+
+    def _training_pass(self, training: _Training, inputs: tuple[Any, ...]) -> Any:  # noqa: ANN401
+        try:
+            self._begin_step(training)
+            return training.module(*inputs)
+        except NonFiniteError as error:
+            msg = f"training pass {self.num_steps}: {error}"
+            raise NonFiniteError(msg) from error
 
     def _begin_step(self, training: _Training) -> None:
         """Set the grids that this step computes on: from what was seen up to now, and from the weights as they are.
@@ -258,13 +268,13 @@ class PreparedModel(Filed):
         return tuple(name for name, point in self.activations.items() if not point.is_calibrated)
 
     def range_warnings(self) -> tuple[str, ...]:
-        """Return what is to be said of ranges that share a scale and differ widely."""
+        """Return what is to be said of ranges that keep next to nothing of what was seen."""
         seen = {
             name: (float(point.observer.low), float(point.observer.high))
             for name, point in self.activations.items()
             if point.has_seen_data
         }
-        return ratio_warnings(self.plan, seen)
+        return *ratio_warnings(self.plan, seen), *narrow_warnings(self.plan, seen)
 
     def current_program(self) -> FloatProgram:
         """Return the float program with the weights as they are now."""

@@ -290,7 +290,9 @@ def test_nan_in_the_data_names_the_node_and_is_advised_on_once():
     with pytest.raises(NonFiniteError) as caught:
         train_from_config(with_changes({"data.train.factory": f"{PARTS}:nan_pictures"}))
     said = str(caught.value)
-    assert said.startswith("epoch 1, step 1: at node 'x': 216 NaN and 0 infinite of 216 values reached the observer")
+    assert said.startswith(
+        "epoch 1, step 1: training pass 1: at node 'x': 216 NaN and 0 infinite of 216 values reached the observer"
+    )
     assert said.count("look") == said.count("the data") == 1
     assert "Lower train.optimizer.lr (it is 0.1)" in said
 
