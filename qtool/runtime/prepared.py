@@ -204,6 +204,10 @@ class PreparedModel(Filed):
             raise UncalibratedError(msg, nodes=missing)
         learn_scales(self._prepared, self.plan, learned)
 
+    def _save_to_state_dict(self, *args: Any) -> None:  # noqa: ANN401 - passed on
+        refresh_scales(self._prepared, self.plan)
+        super()._save_to_state_dict(*args)
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], *args: Any) -> None:  # noqa: ANN401 - passed on
         if any(name.endswith(".fake_quantize.shift") for name in state_dict) and not self.learns_scales:
             learn_scales(self._prepared, self.plan, True)  # before the parts are loaded: edges of a group share one
