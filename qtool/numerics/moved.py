@@ -141,7 +141,9 @@ def _one_grid(parts: Sequence[Any]) -> Grid | None:
         return None
     first, *others = grids
     has_one_dtype = len({part.values.dtype for part in parts}) == 1
-    is_one = first is not None and first.axis is None and has_one_dtype and all(_is_same(first, each) for each in others)
+    is_one = (
+        first is not None and first.axis is None and has_one_dtype and all(_is_same(first, each) for each in others)
+    )
     return first if is_one else None
 
 

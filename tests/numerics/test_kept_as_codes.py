@@ -182,8 +182,10 @@ def test_names_and_lists_of_arguments():
     output = kept_as_codes(aten.einsum.default, "bchw,bchw->bc", [a, b])
     expected = aten.einsum("bchw,bchw->bc", [a.values, b.values])
     assert all(map(same_bits, gradients(output, [a.values]), gradients(expected, [a.values])))
-    named, tanh = (y(aten.gelu.default) for y in (lambda op: kept_as_codes(op, a, approximate="tanh"),
-                                                  lambda op: op(a.values, approximate="tanh")))
+    named, tanh = (
+        y(aten.gelu.default)
+        for y in (lambda op: kept_as_codes(op, a, approximate="tanh"), lambda op: op(a.values, approximate="tanh"))
+    )
     assert all(map(same_bits, gradients(named, [a.values]), gradients(tanh, [a.values])))
 
 
@@ -260,8 +262,13 @@ def test_inside_a_checkpoint(op, use_reentrant):
         return kept_as_codes(op, Coded(values * 1.0, x.codes, x.grid))
 
     output = checkpoint(segment, x.values, use_reentrant=use_reentrant)
-    assert all(map(same_bits, gradients(output, [x.values]) if not use_reentrant else through(output, x.values),
-                   gradients(op(x.values), [x.values])))
+    assert all(
+        map(
+            same_bits,
+            gradients(output, [x.values]) if not use_reentrant else through(output, x.values),
+            gradients(op(x.values), [x.values]),
+        )
+    )
 
 
 def through(output, leaf):

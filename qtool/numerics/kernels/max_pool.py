@@ -243,7 +243,8 @@ def _places(indices: Tensor, windows: Windows, size: Triple) -> Tensor:
     depth, height, width = _starts(windows, indices.shape[2:], indices.device)
     coordinates = (indices // (size[1] * size[2]), indices // size[2] % size[1], indices % size[2])
     kd, kh, kw = (
-        (at - start) // step for at, start, step in zip(coordinates, (depth, height, width), windows.dilation, strict=True)
+        (at - start) // step
+        for at, start, step in zip(coordinates, (depth, height, width), windows.dilation, strict=True)
     )
     return ((kd * windows.kernel[1] + kh) * windows.kernel[2] + kw).to(torch.uint8)
 
@@ -254,12 +255,15 @@ def _indices(places: Tensor, windows: Windows, size: Triple) -> Tensor:
     _, num_rows, num_columns = windows.kernel
     kd, kh, kw = wide // (num_rows * num_columns), wide // num_columns % num_rows, wide % num_columns
     d, h, w = (
-        start + place * step for start, place, step in zip((depth, height, width), (kd, kh, kw), windows.dilation, strict=True)
+        start + place * step
+        for start, place, step in zip((depth, height, width), (kd, kh, kw), windows.dilation, strict=True)
     )
     return (d * size[1] + h) * size[2] + w
 
 
-def _geometry(shape: Sequence[int], output: Sequence[int], windows: Windows, *, channels_last: bool, signed: bool) -> Any:  # noqa: ANN401 - a ctypes array
+def _geometry(
+    shape: Sequence[int], output: Sequence[int], windows: Windows, *, channels_last: bool, signed: bool
+) -> Any:  # noqa: ANN401 - a ctypes array
     numbers = (*shape, *output, *windows.kernel, *windows.stride, *windows.padding, *windows.dilation)
     numbers = (*numbers, channels_last, signed)
     return (ctypes.c_int64 * len(numbers))(*numbers)
@@ -284,12 +288,8 @@ def _native_codes(
     is_last = memory_format is torch.channels_last_3d
     codes = torch.empty(shape, dtype=x_NCDHW.dtype, memory_format=memory_format)
     places = torch.empty(shape, dtype=torch.uint8, memory_format=memory_format)
-    geometry = _geometry(
-        x_NCDHW.shape, shape[2:], windows, channels_last=is_last, signed=x_NCDHW.dtype.is_signed
-    )
-    failed = library.qtool_max_pool_codes(
-        address(x_NCDHW), address(codes), address(places), geometry, num_threads
-    )
+    geometry = _geometry(x_NCDHW.shape, shape[2:], windows, channels_last=is_last, signed=x_NCDHW.dtype.is_signed)
+    failed = library.qtool_max_pool_codes(address(x_NCDHW), address(codes), address(places), geometry, num_threads)
     if failed:
         raise MemoryError
     return codes, places
