@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     class _Context(FunctionCtx):
         saved_tensors: tuple[Tensor, ...]
+        needs_input_grad: tuple[bool, ...]
         place: Mask
 
 
@@ -35,7 +36,9 @@ class Combined(NamedTuple):
     high: Tensor
 
 
-def combine(x: Tensor, addend: Tensor | None = None, *, bounds: Bounds = NO_BOUNDS, grid: Grid | None = None) -> Combined:
+def combine(
+    x: Tensor, addend: Tensor | None = None, *, bounds: Bounds = NO_BOUNDS, grid: Grid | None = None
+) -> Combined:
     """Return `clamp(x + addend, bounds)` on the grid, differentiable with respect to x and addend.
 
     The gradient passes strictly between the bounds, where the grid clamped nothing and y is no NaN.
@@ -91,7 +94,7 @@ class _Combine(torch.autograd.Function):
         return values, codes, low, high, None if mask is None else mask.stored
 
     @staticmethod
-    def setup_context(ctx: _Context, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:  # noqa: ARG004
+    def setup_context(ctx: _Context, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
         values, *others = output
         ctx.set_materialize_grads(False)
         stored = others[-1]

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from qtool.numerics.strides import Strides
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from qtool.numerics.strides import Strides
 
 aten = torch.ops.aten
 
@@ -154,7 +154,7 @@ def _of_one(backward: Any) -> Callable[..., tuple[Tensor | None, ...]]:  # noqa:
 
 
 def _avg_pool(backward: Any) -> Callable[..., tuple[Tensor | None, ...]]:  # noqa: ANN401 - an ATen op
-    def gradient(  # noqa: PLR0913 - the arguments of ATen's op
+    def gradient(
         grad: Tensor,
         x: Strides,
         kernel_size: Sequence[int],
