@@ -23,7 +23,7 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 
 
 def tensor(*shape, seed=0, dtype=torch.float32, memory_format=torch.contiguous_format):
-    x = torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).mul_(2).to(dtype)
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(seed)).mul_(2).to(dtype)
     return x.contiguous(memory_format=memory_format).requires_grad_()
 
 
@@ -36,7 +36,7 @@ def by_autograd(x, addend, bounds, grid):
     after = before if grid is None else fake_quantize(before, *grid[:4], axis=grid.axis)
     # The gradient of clamp is 1 at its bounds, ours is 0: they are no more inside than what the grid clamps.
     inside = (y > bounds.low) & (y < bounds.high)
-    return (torch.where(inside, after, after.detach())).to(x.dtype), before
+    return torch.where(inside, after, after.detach()).to(x.dtype), before.detach()
 
 
 @pytest.mark.parametrize("grid", [None, NARROW, PER_CHANNEL], ids=["none", "tensor", "channel"])
@@ -203,8 +203,7 @@ def test_save_on_cpu_sees_the_mask():
     with torch.autograd.graph.save_on_cpu():
         output, _, _ = combine(x, bounds=RELU, grid=NARROW)
     found, wanted = (
-        torch.autograd.grad(y.square().sum(), x)[0]
-        for y in (output.values, by_autograd(x, None, RELU, NARROW)[0])
+        torch.autograd.grad(y.square().sum(), x)[0] for y in (output.values, by_autograd(x, None, RELU, NARROW)[0])
     )
     assert same_bits(found, wanted)
 

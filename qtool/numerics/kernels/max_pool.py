@@ -180,14 +180,13 @@ def max_pool_grad(grad: Tensor, places: Tensor, windows: Windows, like: Tensor) 
         Shape of `like`, contiguous or channels-last as that is.
     """
     dims = windows.num_dims
-    like, places, grad = (_as_volumes(x, dims) for x in (like, places, grad))
-    memory_format = _memory_format(like)
-    grad = grad.contiguous(memory_format=memory_format)
-    places = places.contiguous(memory_format=memory_format)
+    input_volumes = _as_volumes(like, dims)
+    memory_format = _memory_format(input_volumes)
+    places, grad = (_as_volumes(x, dims).contiguous(memory_format=memory_format) for x in (places, grad))
     if grad.dtype in native.GRADIENTS and native.takes(grad, places):
-        dx = native.max_pool_grad(grad, places, like, windows, memory_format)
+        dx = native.max_pool_grad(grad, places, input_volumes, windows, memory_format)
     else:
-        dx = _aten_grad(grad, places, windows, like)
+        dx = _aten_grad(grad, places, windows, input_volumes)
     return _as_given(dx, like, dims)
 
 
