@@ -95,6 +95,19 @@ class Verdict(StrEnum):
     FLOAT = "float"
 
 
+class Memory(StrEnum):
+    """What training keeps of a layer between forward and backward; the numbers are the same in all.
+
+    `standard` keeps activations as floats, `compressed` their 8-bit codes; `recompute` computes each layer's result
+    again as well, `mixed` where that is cheap for what it frees.
+    """
+
+    STANDARD = "standard"
+    COMPRESSED = "compressed"
+    MIXED = "mixed"
+    RECOMPUTE = "recompute"
+
+
 class Stage(StrEnum):
     """How far a file has come."""
 

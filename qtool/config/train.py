@@ -11,6 +11,7 @@ from pydantic import field_validator as check
 
 from qtool.config.rules import Factory, Seed, agree, require
 from qtool.config.section import Section
+from qtool.types import Memory
 
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
 Autocast: TypeAlias = Literal["off", "bfloat16"]
@@ -114,6 +115,11 @@ class TrainConfig(Section):
     keep: int = Field(default=2, ge=1, description="checkpoints kept, the last ones")
     select: Literal["last", "best"] = Field(
         default="last", description="the epoch whose model is written: the last, or the most accurate on data.evaluate"
+    )
+    memory: Memory = Field(
+        default=Memory.COMPRESSED,
+        description="what is kept for backward; the numbers are the same in all modes",
+        strict=False,
     )
     device: Device = Field(default="auto", description="where it is trained; auto is cuda where there is one")
     autocast: Autocast = Field(default="off", description="lower precision of the forward pass")

@@ -31,6 +31,25 @@ class Grid(NamedTuple):
         """The 8-bit dtype that holds its codes."""
         return torch.uint8 if self.qmin >= 0 else torch.int8
 
+    @property
+    def limits(self) -> Limits:
+        """All of it that is no tensor."""
+        return Limits(self.qmin, self.qmax, self.axis)
+
+
+class Limits(NamedTuple):
+    """A grid without its tensors, which an autograd function saves apart."""
+
+    qmin: int
+    qmax: int
+    axis: int | None
+
+    def grid(self, scale: Tensor | None, zero_point: Tensor | None) -> Grid:
+        """Return the grid again."""
+        assert scale is not None
+        assert zero_point is not None
+        return Grid(scale, zero_point, *self)
+
 
 class Bounds(NamedTuple):
     """The ends of a relu, relu6 or hardtanh; the gradient passes strictly between them.

@@ -10,6 +10,7 @@ from torch import Tensor
 from qtool.errors import DtypeError, RangeError
 from qtool.numerics.fake_quantize import fake_quantize
 from qtool.numerics.fixed_dtype import FixedDtypeModule
+from qtool.numerics.grid import Grid
 from qtool.numerics.qparams import SCALE_CEILING, SCALE_FLOOR, QParams, symmetric_zero_point
 from qtool.types import Granularity, Spec
 
@@ -59,6 +60,13 @@ class FakeQuantize(FixedDtypeModule):
         if not self.enabled:
             return x
         return fake_quantize(x, self.scale, self.zero_point, self.spec.qmin, self.spec.qmax, axis=self.spec.axis)
+
+    def grid(self) -> Grid | None:
+        """Return what values are rounded to, as it is now; None while not enabled."""
+        if not self.enabled:
+            return None
+        # A copy: backward may come after the next step has set the buffers anew.
+        return Grid(self.scale.clone(), self.zero_point.clone(), self.spec.qmin, self.spec.qmax, self.spec.axis)
 
     @torch.no_grad()
     def set_qparams(self, qparams: QParams) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -40,6 +40,9 @@ class Observer(FixedDtypeModule, ABC):
         low: float32, the exact minimum of all that was seen, `()` or `(C,)`.
         high: float32, the exact maximum.
     """
+
+    needs_values: ClassVar[bool] = True
+    """Whether the values themselves count, or their minimum and maximum alone."""
 
     num_batches: Tensor
     low: Tensor
@@ -84,6 +87,18 @@ class Observer(FixedDtypeModule, ABC):
             low, high = _extremes(values)
         self._fit_channels(low.shape)
         self._observe(values, low, high)
+        self._widen(low, high, 1)
+
+    @torch.no_grad()
+    def update_range(self, low: Tensor, high: Tensor) -> None:
+        """Take one tensor into the statistics of which only the range is known; for observers that need no values.
+
+        Args:
+            low: its smallest value, finite, float32 `()`.
+            high: its largest value.
+        """
+        assert not self.needs_values
+        self._observe(low, low, high)
         self._widen(low, high, 1)
 
     def qparams(self, spec: Spec) -> QParams:

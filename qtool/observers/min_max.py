@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from qtool.observers.base import Observer
 
@@ -24,6 +24,8 @@ class MinMaxObserver(Observer):
         >>> observer.qparams(Spec(dtype=Dtype.UINT8, qmin=0, qmax=255))
         QParams(scale=tensor(0.0200), zero_point=tensor(50, dtype=torch.int32))
     """
+
+    needs_values: ClassVar[bool] = False
 
     def clipped_range(self, spec: Spec) -> tuple[Tensor, Tensor]:
         """Return the exact minimum and maximum."""

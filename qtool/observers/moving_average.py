@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -36,6 +36,8 @@ class MovingAverageObserver(Observer):
         >>> observer.average_high
         tensor(2., dtype=torch.float64)
     """
+
+    needs_values: ClassVar[bool] = False
 
     average_low: Tensor
     average_high: Tensor

@@ -1,44 +1,46 @@
-"""Insert into the training graph: the same points as in the eval graph, batch norms left where they are.
+"""Insert into the training graph: the points of the eval graph, gathered with the ops around them into single steps.
 
-y = relu(batch_norm(conv(x, w, b)))           before
-y = P(relu(B(conv(P(x), W(w), b), ...)))      after: B is a BatchNormPoint, W.training_weight
+y = relu(batch_norm(conv(x, w, b)))       before
+y = L(T(x), w, b, batch norm)             after: T is a TrainingPoint; L a TrainingLayer, which knows its points
 
-With one scale for a whole weight, what is deployed is the grid of the folded weight, so that one is quantized:
-
-y = P(relu(B.corrected(conv(P(x), W(w, ...)), conv(P(x), w), ...)))
+What lies on a grid flows as `Coded` from there on (carry_codes.py).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, TypeGuard
 
 import torch
 from torch.fx import Node
 
 from qtool.errors import UsageError
+from qtool.numerics.grid import NO_BOUNDS, Bounds
+from qtool.numerics.product import Convolution, Linear
 from qtool.passes.batch_norm_point import BatchNormPoint
-from qtool.passes.insert import (
-    EPS,
-    WEIGHTS,
-    Prepared,
-    add_point,
-    finish,
-    insert_activations,
-    multiplying_nodes,
-)
+from qtool.passes.carry_codes import carry_codes
+from qtool.passes.insert import EPS, Prepared, add_point, finish, insert_activations, multiplying_nodes
+from qtool.passes.match import conv_geometry
 from qtool.passes.naming import node_names
-from qtool.passes.ops import argument
+from qtool.passes.ops import argument, clamp_bounds, value
+from qtool.passes.points import ActivationPoint
+from qtool.passes.training_layer import LayerPoints, TrainingLayer
+from qtool.passes.training_point import TrainingPoint
 from qtool.types import Op
 
 if TYPE_CHECKING:
+    from torch import nn
     from torch.fx import GraphModule
+    from torch.fx.node import Argument
 
-    from qtool.passes.points import ActivationPoint
+    from qtool.numerics.product import Product
     from qtool.plan import NodePlan, Plan
 
 aten = torch.ops.aten
 
 BATCH_NORMS = "qtool/batch_norms"
+LAYERS = "qtool/layers"
+POINTS = "qtool/points"
 COUNTER = "num_batches_tracked"
 
 MOVING = frozenset({Op.LAYOUT, Op.MAX_POOL, Op.CAT})
@@ -46,6 +48,9 @@ MOVING = frozenset({Op.LAYOUT, Op.MAX_POOL, Op.CAT})
 
 With one, a dropout before a flatten would show the observer values that the deployed model never has.
 """
+
+FUSED_ACTIVATIONS = frozenset({aten.relu.default, aten.relu6.default, aten.hardtanh.default})
+"""Activations whose gradient stops at the bounds themselves; that of clamp passes there."""
 
 ON_GRID = frozenset({None, "relu"})
 """Activations that leave values on the grid: it always holds 0, but not every other bound."""
@@ -70,20 +75,20 @@ def insert_training(
     insert_activations(module, plan, nodes, observed)
     batch_norms = _insert_batch_norms(module)
     for node_plan in multiplying_nodes(plan):
-        batch_norm = batch_norms[nodes[node_plan.members[1]]] if node_plan.batch_norm else None
-        _insert_weight(module, node_plan, nodes[node_plan.members[0]], batch_norm, prepared)
+        _insert_layer(module, node_plan, nodes[node_plan.members[0]], prepared)
+    _insert_training_points(module)
+    carry_codes(module)
     finish(module)
-    points = [module.get_submodule(str(node.target)) for node in batch_norms.values()]
-    return observed, [point for point in points if isinstance(point, BatchNormPoint)]
+    return observed, batch_norms
 
 
 # --- batch norms
 
 
-def _insert_batch_norms(module: GraphModule) -> dict[Node, Node]:
-    """Put a point in the place of every batch norm with running statistics; return its node by the one it was."""
+def _insert_batch_norms(module: GraphModule) -> list[BatchNormPoint]:
+    """Put a point in the place of every batch norm with running statistics, and return the points."""
     names = node_names(module.graph)
-    calls = {}
+    points = []
     counters: dict[str, Node] = {}
     for node in list(module.graph.nodes):
         if node.target is not aten.batch_norm.default or node.args[3] is None:
@@ -95,10 +100,10 @@ def _insert_batch_norms(module: GraphModule) -> dict[Node, Node]:
             made = module.graph.call_module(path, (*node.args[:5], counter))
         made.meta = dict(node.meta)
         node.replace_all_uses_with(made)
-        calls[node] = made
+        points.append(point)
         node.graph.erase_node(node)
     _erase_counting(module, {str(counter.target) for counter in counters.values()})
-    return calls
+    return points
 
 
 def _counter(module: GraphModule, mean: Node, known: dict[str, Node]) -> Node | None:
@@ -125,49 +130,110 @@ def _counter_path(node: object) -> str:
     return str(node.target) if isinstance(node, Node) and node.op == "get_attr" else ""
 
 
-# --- weights
+# --- layers
 
 
-def _insert_weight(
-    module: GraphModule, node_plan: NodePlan, node: Node, batch_norm: Node | None, prepared: Prepared
-) -> None:
-    point = prepared.weights[node_plan.name]
-    owner = next(name for name, known in prepared.weights.items() if known is point)
-    path = add_point(module, WEIGHTS, owner, point)
-    with module.graph.inserting_before(node):
-        self_node = module.graph.get_attr(path)
-    if batch_norm is None or point.folds_codes:
-        _quantize_weight(module, node, self_node)
-    elif batch_norm.args[0] is node and len(node.users) == 1:
-        _quantize_folded_weight(module, node, batch_norm, self_node)
-    else:
+def _insert_layer(module: GraphModule, node_plan: NodePlan, node: Node, prepared: Prepared) -> None:
+    """Put a TrainingLayer in the place of a product, and of what follows it alone: batch norm, activation, point."""
+    chain, batch_norm, bounds, point = [node], None, NO_BOUNDS, None
+    statistics: tuple[Argument, ...] = ()
+    follower = _follower(node)
+    if isinstance(found := _module_of(module, follower), BatchNormPoint) and follower is not None:
+        chain.append(follower)
+        batch_norm, statistics = found, follower.args[1:]
+        follower = _follower(follower)
+    weight_point = prepared.weights[node_plan.name]
+    if batch_norm is None and weight_point.folds_in_training:
         msg = (
             f"{node_plan.name!r}: train mode does something between the layer and its batch norm, so a weight with one "
             f"scale for both cannot be trained; set granularity: channel, or keep the layer float"
         )
         raise UsageError(msg)
+    if follower is not None and follower.target in FUSED_ACTIVATIONS:
+        chain.append(follower)
+        bounds = _bounds(follower)
+        follower = _follower(follower)
+    if isinstance(found := _module_of(module, follower), ActivationPoint) and follower is not None:
+        chain.append(follower)
+        point = found
+    layer = TrainingLayer(product_of(node), bounds, LayerPoints(weight_point, batch_norm, point))
+    path = add_point(module, LAYERS, node_plan.name, layer)
+    with module.graph.inserting_after(chain[-1]):
+        made = module.graph.call_module(path, (node.args[0], node.args[1], argument(node, 2, "bias"), *statistics))
+    _replace(chain, made)
 
 
-def _quantize_weight(module: GraphModule, node: Node, point: Node) -> None:
-    with module.graph.inserting_before(node):
-        weight = module.graph.call_method("training_weight", (point, node.args[1]))
-    node.args = (node.args[0], weight, *node.args[2:])
+def product_of(node: Node) -> Product:
+    """Return the product that a convolution or linear node computes."""
+    if node.target is aten.linear.default:
+        return Linear()
+    geometry = conv_geometry(node)
+    return Convolution(
+        stride=geometry.stride,
+        padding=geometry.padding,
+        dilation=geometry.dilation,
+        output_padding=geometry.output_padding or (0,) * len(geometry.stride),
+        groups=geometry.groups,
+        transposed=geometry.is_transposed,
+    )
 
 
-def _quantize_folded_weight(module: GraphModule, node: Node, batch_norm: Node, point: Node) -> None:
-    """Compute the layer twice: with the folded weight on its grid, and as it is for the batch's statistics."""
-    graph = module.graph
-    gamma, beta, mean, var, counter = batch_norm.args[1:6]
-    bias = argument(node, 2, "bias")
-    with graph.inserting_before(node):
-        weight = graph.call_method("training_folded_weight", (point, node.args[1], gamma))
-        folded_var = graph.get_attr(f"{point.target}.folded_var")
-        unfolded = graph.call_function(node.target, node.args, dict(node.kwargs))  # type: ignore[arg-type]
-        self_node = graph.get_attr(str(batch_norm.target))
-    node.args = (node.args[0], weight, None, *node.args[3:])
-    with graph.inserting_before(batch_norm):
-        arguments = (self_node, node, unfolded, bias, gamma, beta, mean, var, counter, folded_var)
-        made = graph.call_method("corrected", arguments)
-    made.meta = dict(batch_norm.meta)
-    batch_norm.replace_all_uses_with(made)
-    graph.erase_node(batch_norm)
+def _insert_training_points(module: GraphModule) -> None:
+    """Put a TrainingPoint in the place of every point that no layer took, and of the activation and sum before it."""
+    for node in list(module.graph.nodes):
+        point = _module_of(module, node)
+        if not isinstance(point, ActivationPoint):
+            continue
+        chain, bounds, operands = [node], NO_BOUNDS, node.args
+        if _is_alone(source := operands[0]) and source.target in FUSED_ACTIVATIONS:
+            chain.insert(0, source)
+            bounds, operands = _bounds(source), source.args[:1]
+        if _is_alone(source := operands[0]) and source.target is aten.add.Tensor and _is_plain_sum(source):
+            chain.insert(0, source)
+            operands = source.args[:2]
+        path = add_point(module, POINTS, point.edge, TrainingPoint(point, bounds))
+        with module.graph.inserting_after(node):
+            made = module.graph.call_module(path, operands)
+        _replace(chain, made)
+
+
+def _replace(chain: list[Node], made: Node) -> None:
+    """Let readers of the last node of a chain read `made`, and erase the chain."""
+    made.meta = dict(chain[-1].meta)
+    chain[-1].replace_all_uses_with(made)
+    for node in reversed(chain):
+        node.graph.erase_node(node)
+
+
+def _follower(node: Node) -> Node | None:
+    """Return the only node that reads this one, if it reads it once, as its first argument."""
+    if len(node.users) != 1:
+        return None
+    (user,) = node.users
+    is_first = bool(user.args) and user.args[0] is node
+    return user if is_first and user.all_input_nodes.count(node) == 1 else None
+
+
+def _is_alone(node: object) -> TypeGuard[Node]:
+    return isinstance(node, Node) and len(node.users) == 1
+
+
+def _is_plain_sum(node: Node) -> bool:
+    """Whether a sum is that of two float tensors."""
+    operands = node.args[:2]
+    is_scaled = argument(node, 2, "alpha", 1) != 1
+    return not is_scaled and all(isinstance(operand, Node) and _is_float(operand) for operand in operands)
+
+
+def _is_float(node: Node) -> bool:
+    found = value(node)
+    return isinstance(found, torch.Tensor) and found.is_floating_point()
+
+
+def _bounds(node: Node) -> Bounds:
+    low, high = clamp_bounds(node)
+    return Bounds(-inf if low is None else low, inf if high is None else high)
+
+
+def _module_of(module: GraphModule, node: Node | None) -> nn.Module | None:
+    return module.get_submodule(str(node.target)) if node is not None and node.op == "call_module" else None

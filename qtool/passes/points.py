@@ -15,6 +15,9 @@ from qtool.numerics.recompute import is_recomputing
 from qtool.observers.registry import make_observer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from qtool.numerics.grid import Grid
     from qtool.numerics.qparams import QParams
     from qtool.plan import EdgePlan
     from qtool.types import Spec
@@ -47,6 +50,11 @@ class Point(FixedDtypeModule):
     def is_quantizing(self) -> bool:
         """Whether values are rounded to the grid."""
         return self.mode is Mode.FAKE_QUANTIZE and self.is_calibrated
+
+    @property
+    def grid(self) -> Grid | None:
+        """What values are rounded to now; None while they are not."""
+        return self.fake_quantize.grid() if self.is_quantizing else None
 
     def settle(self, qparams: QParams) -> None:
         """Take over scale and zero point."""
@@ -82,12 +90,32 @@ class ActivationPoint(Point):
         """Whether its observer has statistics."""
         return int(self.observer.num_batches) > 0
 
+    @property
+    def is_observing(self) -> bool:
+        """Whether what passes is to be observed: in a recomputed segment it was observed the first time."""
+        is_learning = self.mode is Mode.FAKE_QUANTIZE and self.training and self.follows
+        return (self.mode is Mode.OBSERVE or is_learning) and not is_recomputing()
+
     def forward(self, x: Tensor) -> Tensor:
         """Return `x`, or `x` on its grid in mode fake_quantize; observe it where that is due."""
-        is_learning = self.mode is Mode.FAKE_QUANTIZE and self.training and self.follows
-        if (self.mode is Mode.OBSERVE or is_learning) and not is_recomputing():
+        if self.is_observing:
             self._observe(x)
         return self.fake_quantize(x) if self.is_quantizing else x
+
+    def observe_range(self, low: Tensor, high: Tensor, values: Callable[[], Tensor]) -> None:
+        """Observe what a fused op saw, if that is due.
+
+        Args:
+            low: smallest value before it was rounded, float32 (); NaN for a NaN among them, above `high` for no values.
+            high: largest value.
+            values: gives the values, for observers that need them, and for the error where they are not finite.
+        """
+        if not self.is_observing or bool(low > high):
+            return
+        if self.observer.needs_values or not bool(low.isfinite() & high.isfinite()):
+            self._observe(values())
+        else:
+            self.observer.update_range(low, high)
 
     def _observe(self, x: Tensor) -> None:
         try:

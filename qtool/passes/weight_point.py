@@ -99,20 +99,16 @@ class WeightPoint(Point):
         folded = weight if batch_norm is None else fold_weight(weight, batch_norm, self.layout)
         return self._on_grid(folded, folded_bias) if self.is_quantizing else folded, folded_bias
 
-    def training_weight(self, weight: Tensor) -> Tensor:
-        """Return the weight as the layer uses it in train mode, where its batch norm stands apart or is none."""
-        return self.fake_quantize(weight) if self.is_quantizing else weight
-
     def begin_step(self, batch_norm: BatchNormState | None) -> None:
         """Remember the running variance that this training step folds in."""
         if self.folds_in_training and batch_norm is not None:
             self.folded_var.copy_(batch_norm.var)
 
-    def training_folded_weight(self, weight: Tensor, gamma: Tensor | None) -> Tensor:
-        """Return the weight folded by the running variance, on its grid, as a weight with one scale is deployed."""
+    def folded_in_training(self, weight: Tensor, gamma: Tensor | None) -> Tensor:
+        """Return the weight folded by the running variance, as a weight with one scale is deployed."""
         batch_norm = self._state(gamma, None, self.folded_var, self.folded_var)
         assert batch_norm is not None
-        return self.training_weight(fold_weight(weight, batch_norm, self.layout))
+        return fold_weight(weight, batch_norm, self.layout)
 
     @torch.no_grad()
     def deployed(self, weight: Tensor, bias: Tensor | None, batch_norm: BatchNormState | None) -> FoldedCodes:

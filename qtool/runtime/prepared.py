@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from qtool.capture.program import write_tensors
-from qtool.errors import UncalibratedError
+from qtool.errors import UncalibratedError, UsageError, nearest
 from qtool.numerics.qparams import QParams
 from qtool.numerics.recompute import is_recomputing
 from qtool.passes.insert import insert
@@ -20,11 +20,12 @@ from qtool.passes.range_ratio import ratio_warnings
 from qtool.passes.settle import settle
 from qtool.passes.shared_tensors import share_tensors
 from qtool.passes.to_reference import Parameters, QuantizedWeight
+from qtool.passes.training_layer import TrainingLayer
 from qtool.passes.twins import twins
 from qtool.runtime.filed import Filed
 from qtool.runtime.inputs import check_inputs
 from qtool.runtime.origin import make_stamp
-from qtool.types import Stage
+from qtool.types import Memory, Stage
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
@@ -67,6 +68,7 @@ class PreparedModel(Filed):
         self.num_steps = 0
         self._settled_versions: tuple[int, ...] | None = ()  # None: the weights as they are when the next step begins
         self._observers_frozen = self._batch_norms_frozen = False
+        self._memory = Memory.COMPRESSED
         prepared = insert(program.graph_module(computed_weights=self.is_trainable), plan, is_trained=self.is_trainable)
         self._prepared = prepared
         self._training = _insert_training(program, plan, prepared) if program.trained is not None else None
@@ -136,6 +138,27 @@ class PreparedModel(Filed):
             point.mode = mode
         self.mode = mode
 
+    def set_memory(self, memory: Memory | str) -> None:
+        """Choose what training keeps of each layer for backward; what is computed stays the same, bit for bit.
+
+        Args:
+            memory: `standard`, `compressed` (the default), `mixed` or `recompute`: docs/training.md, "memory".
+
+        Raises:
+            UsageError: it is none of these.
+        """
+        if memory not in list(Memory):
+            msg = f"memory={str(memory)!r} is not a mode: there are {', '.join(Memory)}{nearest(str(memory), Memory)}"
+            raise UsageError(msg)
+        self._memory = Memory(memory)
+        for layer in self._training.layers if self._training is not None else ():
+            layer.memory = self._memory
+
+    @property
+    def memory(self) -> Memory:
+        """What training keeps of each layer for backward."""
+        return self._memory
+
     def freeze_observers(self, frozen: bool = True) -> None:
         """Keep all scales and zero points as they are in further training steps, those of weights too.
 
@@ -177,12 +200,13 @@ class PreparedModel(Filed):
 
     def state_beside_file(self) -> dict[str, Any]:
         """Return what a file does not say of the model: what it does when it is called."""
-        return {**super().state_beside_file(), "mode": self.mode.value}
+        return {**super().state_beside_file(), "mode": self.mode.value, "memory": self.memory.value}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take on what the bytes do not say."""
         super().__setstate__(state)
         self.set_mode(Mode(state["mode"]))
+        self.set_memory(state["memory"])
 
     def settle(self) -> None:
         """Set scales and zero points from what was observed so far, and fake-quantize from now on."""
@@ -273,6 +297,11 @@ class _Training:
     module: GraphModule
     observed: frozenset[str]
     batch_norms: tuple[BatchNormPoint, ...]
+
+    @property
+    def layers(self) -> tuple[TrainingLayer, ...]:
+        """Its layers."""
+        return tuple(module for module in self.module.modules() if isinstance(module, TrainingLayer))
 
 
 def _insert_training(program: FloatProgram, plan: Plan, prepared: Prepared) -> _Training:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from qtool.training.checkpoint import Checkpoint
 
 
-FREE = ("num_workers", "log_every", "keep")
+FREE = ("num_workers", "log_every", "keep", "memory")
 """The keys of `train` that change no bit of what is trained: a training may go on with others."""
 
 

@@ -142,6 +142,7 @@ def train_from_config(
             first = _first_model(config, prepared, checkpoint, listeners)
         model = check_trainable(first, config)
         _check_has_ranges(model, settings)
+        model.set_memory(settings.memory)
         model.origin = replace(model.origin, config_digest=config.digest())
         seed_everything(settings.seed)
         training = Training(

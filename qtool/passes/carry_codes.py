@@ -1,0 +1,64 @@
+"""Carry codes: let every op of the training graph that can pass codes on, or keep them for backward, do so.
+
+y = flatten(C); z = silu(C); w = sin(C)                       before; C is Coded
+y = moved(flatten, C); z = kept_as_codes(silu, C); w = sin(C.values)   after; y is Coded, z and w are tensors
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch.fx import Node, map_arg
+
+from qtool.numerics.input_keeping import SAVES_INPUT
+from qtool.numerics.kept_as_codes import kept_as_codes
+from qtool.passes.training_layer import TrainingLayer
+from qtool.passes.training_point import TrainingPoint, values_of
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
+
+
+def carry_codes(module: GraphModule) -> None:
+    """Edit the training graph after its layers and points are in place."""
+    coded: set[Node] = set()
+    values: dict[Node, Node] = {}
+    for node in list(module.graph.nodes):
+        if _takes_codes(module, node):
+            coded.add(node)
+        elif coded.intersection(node.all_input_nodes):
+            _read_codes(module, node, coded, values)
+
+
+def _takes_codes(module: GraphModule, node: Node) -> bool:
+    if node.op != "call_module":
+        return False
+    return isinstance(module.get_submodule(str(node.target)), TrainingLayer | TrainingPoint)
+
+
+def _read_codes(module: GraphModule, node: Node, coded: set[Node], values: dict[Node, Node]) -> None:
+    """Edit one op that reads something coded."""
+    if node.op == "call_function" and node.target in SAVES_INPUT:
+        _call(node, kept_as_codes)
+    else:
+        _read_values(module, node, coded, values)
+
+
+def _call(node: Node, function: Any) -> None:  # noqa: ANN401 - a function of an op and its arguments
+    op: Any = node.target
+    node.args = (op, *node.args)
+    node.target = function
+
+
+def _read_values(module: GraphModule, node: Node, coded: set[Node], values: dict[Node, Node]) -> None:
+    def value_node(argument: Node) -> Node:
+        if argument not in coded:
+            return argument
+        if argument not in values:
+            with module.graph.inserting_after(argument):
+                values[argument] = module.graph.call_function(values_of, (argument,))
+            values[argument].meta = dict(argument.meta)
+        return values[argument]
+
+    node.args = map_arg(node.args, value_node)
+    node.kwargs = map_arg(node.kwargs, value_node)
