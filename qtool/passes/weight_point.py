@@ -112,7 +112,8 @@ class WeightPoint(Point):
         """Return the weight folded by the running variance, on its grid, as a weight with one scale is deployed."""
         batch_norm = self._state(gamma, None, self.folded_var, self.folded_var)
         assert batch_norm is not None
-        return self.training_weight(fold_weight(weight, batch_norm, self.layout))
+        folded = fold_weight(weight, batch_norm, self.layout).to(weight.dtype)  # what it folds by stays float32
+        return self.training_weight(folded)
 
     @torch.no_grad()
     def deployed(self, weight: Tensor, bias: Tensor | None, batch_norm: BatchNormState | None) -> FoldedCodes:
