@@ -44,7 +44,8 @@ def _modes(_context: click.Context, _parameter: click.Parameter, value: str) -> 
     for name in names:
         if name not in list(Memory):
             known = ", ".join(Memory)
-            msg = f"--modes: {name!r} is no memory mode{nearest(name, [mode.value for mode in Memory]) or '.'} Use some of: {known}."
+            meant = nearest(name, [mode.value for mode in Memory]) or "."
+            msg = f"--modes: {name!r} is no memory mode{meant} Use some of: {known}."
             raise UsageError(msg)
     return tuple(dict.fromkeys(map(Memory, names)))
 

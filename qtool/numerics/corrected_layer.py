@@ -155,8 +155,8 @@ class _CorrectedLayer(torch.autograd.Function):
         values, codes, low, high = normalize_quantize(
             y, *norm.affine(y.dtype), layer.bounds, given.grid, in_place=not keeps
         )
-        kept = (y, plain) if keeps else (None, None)
-        return _Outputs(values, codes, *kept, mean, variance, low, high, mask)
+        kept_y, kept_plain = (y, plain) if keeps else (None, None)
+        return _Outputs(values, codes, kept_y, kept_plain, mean, variance, low, high, mask)
 
     @staticmethod
     def setup_context(ctx: _Context, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:

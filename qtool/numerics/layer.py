@@ -363,7 +363,8 @@ def mask_like(stored: Tensor | None, like: Tensor) -> Mask:
 
 def product_in(dtype: torch.dtype, product: Product, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return a product computed in a dtype."""
-    return product.forward(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
+    # Dense, as what is decoded in backward will be: some kernels add in another order where rows are apart.
+    return product.forward(as_dense(x).to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:

@@ -70,7 +70,7 @@ class WeightPoint(Point):
         self.folds_in_training = is_trained and eps is not None and spec.axis is None
         self.register_buffer("input_scale", torch.ones((), dtype=torch.float32))
         num_channels = layout.num_channels(weight_shape) if self.folds_in_training else 0
-        self.register_buffer("folded_var", torch.ones(num_channels), persistent=False)
+        self.register_buffer("folded_var", torch.ones(num_channels), persistent=self.folds_in_training)
 
     @property
     def spec(self) -> Spec:
@@ -108,7 +108,8 @@ class WeightPoint(Point):
         """Return the weight folded by the running variance, as a weight with one scale is deployed."""
         batch_norm = self._state(gamma, None, self.folded_var, self.folded_var)
         assert batch_norm is not None
-        return fold_weight(weight, batch_norm, self.layout)
+        # What it folds by stays float32, whatever the model is cast to.
+        return fold_weight(weight, batch_norm, self.layout).to(weight.dtype)
 
     @torch.no_grad()
     def deployed(self, weight: Tensor, bias: Tensor | None, batch_norm: BatchNormState | None) -> FoldedCodes:

@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from qtool.stamp.schema import InputStamp
 
 
-def check_inputs(arguments: tuple[Any, ...], call: Call, inputs: Sequence[InputStamp]) -> None:
+def check_inputs(
+    arguments: tuple[Any, ...], call: Call, inputs: Sequence[InputStamp], *, floating: str = "float32"
+) -> None:
     """Check structure and fixed values of the arguments, and number, dtype and shape of the tensors among them.
 
     Args:
         arguments: what the model is called with.
         call: what it was captured with.
         inputs: name, dtype and shape of each tensor.
+        floating: dtype of the inputs that are float32 by their stamp, where the model was cast.
 
     Raises:
         UsageError: an argument does not fit; the message names it, what was given and what is allowed.
@@ -43,7 +46,7 @@ def check_inputs(arguments: tuple[Any, ...], call: Call, inputs: Sequence[InputS
         raise UsageError(msg)
     sizes: dict[str, int] = {}
     for tensor, stamp in zip(tensors, inputs, strict=True):
-        _check_tensor(tensor, stamp, sizes)
+        _check_tensor(tensor, stamp, sizes, floating)
 
 
 def check_no_nan(arguments: tuple[Any, ...], inputs: Sequence[InputStamp]) -> None:
@@ -64,10 +67,10 @@ def check_no_nan(arguments: tuple[Any, ...], inputs: Sequence[InputStamp]) -> No
             raise NonFiniteError(msg)
 
 
-def _check_tensor(tensor: Tensor, stamp: InputStamp, sizes: dict[str, int]) -> None:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    if dtype != stamp.dtype:
-        msg = f"input {stamp.name!r} is {dtype}; the model takes {stamp.dtype}: convert it with .to()"
+def _check_tensor(tensor: Tensor, stamp: InputStamp, sizes: dict[str, int], floating: str) -> None:
+    dtype, wanted = str(tensor.dtype).removeprefix("torch."), floating if stamp.dtype == "float32" else stamp.dtype
+    if dtype != wanted:
+        msg = f"input {stamp.name!r} is {dtype}; the model takes {wanted}: convert it with .to()"
         raise UsageError(msg)
     if not _fits(tuple(tensor.shape), stamp.shape, sizes):
         allowed = f"({', '.join(map(str, stamp.shape))})"

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from qtool.capture.program import write_tensors
-from qtool.errors import NonFiniteError, UncalibratedError, UsageError, nearest
+from qtool.errors import DtypeError, NonFiniteError, UncalibratedError, UsageError, nearest
 from qtool.numerics.qparams import QParams
 from qtool.numerics.recompute import is_recomputing
 from qtool.passes.insert import insert
@@ -101,12 +101,30 @@ class PreparedModel(Filed):
 
     def forward(self, *inputs: Any) -> Any:  # noqa: ANN401 - whatever the model takes and returns
         """Return what the model returns; in train mode of a trainable model, what it returns there."""
-        check_inputs(inputs, self._call, self.program.inputs)
+        if not self.training:
+            self._check_is_float32()
+        check_inputs(inputs, self._call, self.program.inputs, floating=self._dtype())
         refresh_scales(self._prepared, self.plan)
         if self.training and self._training is not None:
             return self._training_pass(self._training, inputs)
         with torch.autocast(_device_type(inputs), enabled=False):  # the int8 model computes no less exactly
             return self._prepared.module(*inputs)
+
+    def _dtype(self) -> str:
+        """Return the dtype that the model was cast to."""
+        learned = {id(scale) for scale in scale_parameters(self)}
+        others = (p.dtype for p in self.parameters() if p.is_floating_point() and id(p) not in learned)
+        return str(next(others, torch.float32)).removeprefix("torch.")
+
+    def _check_is_float32(self) -> None:
+        """Refuse to compute what the int8 model will from weights of another dtype.
+
+        Raises:
+            DtypeError: the model was cast.
+        """
+        if (dtype := self._dtype()) != "float32":
+            msg = f"the model was cast to {dtype}, and an int8 model is made from float32 weights: call .float() first"
+            raise DtypeError(msg)
 
     def _training_pass(self, training: _Training, inputs: tuple[Any, ...]) -> Any:  # noqa: ANN401
         try:
@@ -314,7 +332,11 @@ class PreparedModel(Filed):
         """Return all that calibration or training found: scales, zero points, and the codes of the weights.
 
         Edges without data are missing, and so are weights behind them.
+
+        Raises:
+            DtypeError: the model was cast to another dtype than float32.
         """
+        self._check_is_float32()
         refresh_scales(self._prepared, self.plan)
         activations = {
             name: QParams(point.fake_quantize.scale.cpu(), point.fake_quantize.zero_point.cpu())

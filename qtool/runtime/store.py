@@ -104,6 +104,8 @@ def _state(model: PreparedModel) -> dict[str, np.ndarray]:
         if weight.is_calibrated:
             arrays.update(_qparams_arrays(f"weight/{index}", weight.fake_quantize))
             arrays[f"weight/{index}.input_scale"] = weight.input_scale.cpu().numpy()
+            if weight.folds_in_training:
+                arrays[f"weight/{index}.folded_var"] = weight.folded_var.cpu().numpy()
     return arrays
 
 
@@ -124,6 +126,8 @@ def _restore(model: PreparedModel, arrays: Mapping[str, np.ndarray]) -> None:
         if f"weight/{index}.scale" in arrays:
             weight.settle(_qparams(arrays, f"weight/{index}"))
             weight.input_scale.copy_(_tensor(arrays, f"weight/{index}.input_scale"))
+            if weight.folds_in_training and f"weight/{index}.folded_var" in arrays:  # older files have none
+                weight.folded_var.copy_(_tensor(arrays, f"weight/{index}.folded_var"))
     _restore_learned(model, arrays)
     if PROGRESS in arrays:
         model.set_extra_state(_tensor(arrays, PROGRESS))

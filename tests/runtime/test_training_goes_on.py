@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
 import qtool
-from qtool.errors import UsageError
+from qtool.errors import DtypeError, UsageError
 from qtool.runtime.store import from_bytes, to_bytes
 from qtool.types import Stage
 from qtool.workflows.verify import verify
@@ -194,6 +194,23 @@ def test_case_38_under_autocast_the_result_has_its_dtype_and_scales_stay_float32
     kept = {name: tensor.dtype for name, tensor in prepared.named_buffers()}
     assert {dtype for name, dtype in kept.items() if name.endswith(("scale", ".low", ".high"))} == {torch.float32}
     assert {dtype for name, dtype in kept.items() if name.endswith("zero_point")} == {torch.int32}
+
+
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_case_38_a_model_that_was_cast_trains_in_its_dtype_and_converts_from_float32(dtype, granularity):
+    prepared, x = trained(steps=2, granularity=granularity).to(dtype), batch()[0].to(dtype)
+    out = prepared(x)
+    assert out.dtype is dtype
+    out.float().square().mean().backward()
+    assert all(p.grad.dtype is dtype and torch.isfinite(p.grad).all() for p in prepared.parameters())
+    torch.optim.SGD(prepared.parameters(), lr=0.01).step()
+    assert prepared(x).isfinite().all()
+    for refused in (qtool.convert, saved, lambda model: model.eval()(x)):
+        with pytest.raises(DtypeError, match=r"the model was cast to .*float16, and an int8 model .* call \.float"):
+            refused(prepared)
+    prepared.float().eval()
+    assert torch.equal(qtool.convert(prepared)(batch()[0]), prepared(batch()[0]))
 
 
 @pytest.mark.parametrize("cast", [nn.Module.half, nn.Module.bfloat16, nn.Module.double])
