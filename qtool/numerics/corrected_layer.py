@@ -28,6 +28,7 @@ from qtool.numerics.kernels.fake_quantize import decode
 from qtool.numerics.kernels.normalize import Coefficients, normalize_grad, normalize_quantize, normalize_sums
 from qtool.numerics.kernels.statistics import channel_statistics
 from qtool.numerics.layer import Layer, LayerResult, compute_dtype, mask_like, product_in, weight_on_grid
+from qtool.numerics.layout import as_dense
 from qtool.numerics.product import Gradients, Wanted
 
 if TYPE_CHECKING:
@@ -236,7 +237,7 @@ def _gradients(ctx: _Context, saved: _Saved, grad: Tensor) -> dict[str, Tensor |
     dplain = dmean / n + dvariance * 2 (plain - mean) / n.
     """
     layer, wants = ctx.layer, dict(zip(_Inputs._fields, ctx.needs_input_grad, strict=True))
-    x = saved.x
+    x = as_dense(saved.x)
     if ctx.x_limits is not None:
         x = decode(x, ctx.x_limits.grid(saved.x_scale, saved.x_zero_point), ctx.x_dtype)
     folded_grid = ctx.folded_limits and ctx.folded_limits.grid(saved.folded_scale, saved.folded_zero_point)

@@ -254,7 +254,7 @@ class _Layer(torch.autograd.Function):
 def _gradients(ctx: _Context, saved: _Saved, grad: Tensor) -> dict[str, Tensor | None]:
     """Return the gradients by the names of the inputs."""
     layer, wants = ctx.layer, dict(zip(_Inputs._fields, ctx.needs_input_grad, strict=True))
-    x = saved.x
+    x = as_dense(saved.x)
     if ctx.x_limits is not None:
         x = decode(x, ctx.x_limits.grid(saved.x_scale, saved.x_zero_point), ctx.x_dtype)
     weight_grid = ctx.weight_limits and ctx.weight_limits.grid(saved.weight_scale, saved.weight_zero_point)

@@ -127,7 +127,7 @@ def _restore(model: PreparedModel, arrays: Mapping[str, np.ndarray]) -> None:
             weight.settle(_qparams(arrays, f"weight/{index}"))
             weight.input_scale.copy_(_tensor(arrays, f"weight/{index}.input_scale"))
             if weight.folds_in_training and f"weight/{index}.folded_var" in arrays:  # older files have none
-                weight.folded_var.copy_(_tensor(arrays, f"weight/{index}.folded_var"))
+                weight.folded_var.copy_(_tensor(arrays, f"weight/{index}.folded_var", like=weight.folded_var))
     _restore_learned(model, arrays)
     if PROGRESS in arrays:
         model.set_extra_state(_tensor(arrays, PROGRESS))
@@ -152,9 +152,12 @@ def _qparams(arrays: Mapping[str, np.ndarray], prefix: str) -> QParams:
     return QParams(*(_tensor(arrays, f"{prefix}.{name}") for name in ("scale", "zero_point")))
 
 
-def _tensor(arrays: Mapping[str, np.ndarray], name: str) -> torch.Tensor:
+def _tensor(arrays: Mapping[str, np.ndarray], name: str, *, like: torch.Tensor | None = None) -> torch.Tensor:
     if name not in arrays:
         msg = f"the array {name!r} is missing from the file; it was damaged, get it again"
+        raise FileFormatError(msg)
+    if like is not None and arrays[name].shape != tuple(like.shape):
+        msg = f"the array {name!r} is of shape {arrays[name].shape}, not {tuple(like.shape)}; the file was damaged"
         raise FileFormatError(msg)
     return torch.from_numpy(arrays[name].copy())
 

@@ -55,10 +55,11 @@ def through_state_dict(model):
     return fresh.train(model.training)
 
 
+@pytest.mark.parametrize("granularity", GRANULARITIES)
 @pytest.mark.parametrize("way", [copy.deepcopy, through_pickle, through_state_dict])
-def test_a_round_trip_amid_the_passes_of_one_step_keeps_its_grid(way):
+def test_a_round_trip_amid_the_passes_of_one_step_keeps_its_grid(way, granularity):
     """As amid gradient accumulation: the second pass computes on the grid of the first, copied or not."""
-    here = trained(steps=3)
+    here = trained(steps=3, granularity=granularity)
     step(here, data=batch(20))
     there = way(here)
     assert torch.equal(*(step(model, data=batch(21)) for model in (here, there)))
