@@ -8,16 +8,20 @@ import pytest
 import torch
 
 import qtool.numerics
+import qtool.numerics.kernels
 import qtool.observers
+from qtool.numerics.grid import Bounds, Grid
 from qtool.numerics.qparams import affine_qparams
 from qtool.types import Dtype, Granularity, Spec
 
 MODULES = [
     f"{package.__name__}.{module.name}"
-    for package in (qtool.numerics, qtool.observers)
+    for package in (qtool.numerics, qtool.numerics.kernels, qtool.observers)
     for module in pkgutil.iter_modules(package.__path__)
 ]
 NAMES = {
+    "Bounds": Bounds,
+    "Grid": Grid,
     "torch": torch,
     "Dtype": Dtype,
     "Granularity": Granularity,

@@ -375,6 +375,13 @@ void qtool_select(const char *grad, char *passing, const uint8_t *bits, int64_t 
 void qtool_blocked_indices(const uint8_t *bits, int64_t count, void *indices, int is_long) {
     int64_t found = 0;
     for (int64_t i = 0; i < (count + 7) / 8; i++) {
+        uint64_t eight = 0;
+        if (i % 8 == 0 && i + 8 <= count / 8)
+            memcpy(&eight, bits + i, 8);
+        if (eight == UINT64_MAX) { /* mostly */
+            i += 7;
+            continue;
+        }
         if (bits[i] == 0xff)
             continue;
         for (int64_t k = 8 * i; k < smaller(8 * i + 8, count); k++) {
