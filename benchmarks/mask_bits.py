@@ -4,7 +4,7 @@ A mask says where a gradient passes: nothing, indices, or a bit an element. Coun
 fake-quantized in the training steps; a fake-quantize behind a batch norm keeps no mask, for it is found again from the
 batch norm's input.
 
-    python -m benchmarks.mask_bits [--steps 30] [--modes compressed] [--json FILE]
+    python -m benchmarks.mask_bits [--steps 60] [--modes compressed] [--json FILE]
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def rows_of(name: str, kind: type[nn.Module], memory: Memory, num_steps: int) ->
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--steps", type=int, default=30, help="of 128 pictures")
+    parser.add_argument("--steps", type=int, default=60, help="of 128 pictures; with few, batch norms have not settled")
     parser.add_argument("--modes", nargs="+", type=Memory, choices=list(Memory), default=[Memory.COMPRESSED])
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
