@@ -35,6 +35,7 @@ from qtool.types import Isa, Op, Reduce
 
 ActivationObserver: TypeAlias = Literal["auto", "minmax", "moving_average", "histogram", "percentile", "mse"]
 WeightObserver: TypeAlias = Literal["auto", "minmax", "mse"]
+NonFinite: TypeAlias = Literal["error", "ignore"]
 GranularityChoice: TypeAlias = Literal["auto", "tensor", "channel"]
 InputDtype: TypeAlias = Literal["float32", "float16", "bfloat16", "float64", "int64", "int32", "uint8", "bool"]
 
@@ -110,6 +111,9 @@ class ActivationConfig(Section):
     """How activations are observed."""
 
     observer: ActivationObserver = Field(default="auto", description="how the range of an activation is found")
+    non_finite: NonFinite = Field(
+        default="error", description="NaN and infinity in what is observed: error, or ignore, which leaves them out"
+    )
 
 
 class WeightConfig(Section):

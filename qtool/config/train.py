@@ -14,6 +14,7 @@ from qtool.config.section import Section
 from qtool.types import Memory
 
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
+Scales: TypeAlias = Literal["observed", "learned"]
 Autocast: TypeAlias = Literal["off", "bfloat16"]
 
 
@@ -106,6 +107,9 @@ class TrainConfig(Section):
     freeze_observers_after: int = Field(default=4, ge=0, description="epochs after which ranges stay")
     freeze_batch_norm_after: int = Field(
         default=3, ge=0, description="epochs after which the statistics of batch norms stay"
+    )
+    scales: Scales = Field(
+        default="observed", description="observed: ranges follow what is seen; learned: scales are parameters too"
     )
     seed: Seed = Field(default=0, description="seed of all that is random: order, augmentation, dropout")
     num_workers: int = Field(default=0, ge=0, description="processes that read samples; 0 reads them in this one")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     class _Context(FunctionCtx):
         saved_tensors: tuple[Tensor, ...]
+        needs_input_grad: tuple[bool, ...]
         place: Mask
 
 

@@ -35,6 +35,6 @@ def first_order_only(backward: Callable[..., tuple[Tensor | None, ...]]) -> Call
         with torch.no_grad():
             results = backward(ctx, *grads)
         refused = [None if grad is None else grad.detach().requires_grad_() for grad in results]
-        return torch._C._functions.DelayedError(REFUSAL, len(refused))(*refused)
+        return torch._C._functions.DelayedError(REFUSAL, len(refused))(*refused)  # type: ignore[arg-type]
 
     return refusing

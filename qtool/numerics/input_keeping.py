@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from qtool.numerics.strides import Strides
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from qtool.numerics.strides import Strides
 
 aten = torch.ops.aten
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from torch.autograd.function import FunctionCtx
 
     class _Context(FunctionCtx):
+        saved_tensors: tuple[Tensor, ...]
+        needs_input_grad: tuple[bool, ...]
         call: _Call
         strides: list[Strides]
         reads: list[bool]
@@ -94,24 +96,19 @@ class _Kept(NamedTuple):
     """Where the values of one tensor argument are kept, as positions among the inputs of the function.
 
     Attributes:
-        tensor: of the values themselves, or of their codes.
-        scale: None for values kept as they are.
-        zero_point: likewise.
-        like: the grid's integers.
+        positions: of the values themselves, or of their codes, scale and zero point.
+        integers: the rest of the grid; None for values kept as they are.
     """
 
-    tensor: int
-    scale: int | None = None
-    zero_point: int | None = None
-    qmin: int = 0
-    qmax: int = 0
-    axis: int | None = None
+    positions: tuple[int, ...]
+    integers: tuple[int, int, int | None] | None = None
 
 
-class _Slot(NamedTuple):
+@dataclass(frozen=True)
+class _Slot:
     """Stands where a tensor was among the arguments."""
 
-    index: int
+    position: int
 
 
 @dataclass(frozen=True)
@@ -139,7 +136,7 @@ class _Call:
 
     def arguments(self, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return positional and named arguments, with `tensors` in their places."""
-        filled = [tensors[leaf.index] if isinstance(leaf, _Slot) else leaf for leaf in self.leaves]
+        filled = [tensors[leaf.position] if isinstance(leaf, _Slot) else leaf for leaf in self.leaves]
         return tree_unflatten(filled, self.spec)
 
     def run(self, tensors: Sequence[Tensor]) -> Any:  # noqa: ANN401 - what the op returns
@@ -167,9 +164,9 @@ def _describe(op: Any, leaves: list[Any], spec: TreeSpec) -> tuple[_Call, list[T
 
     def kept(index: int, holder: Coded | Tensor) -> _Kept:
         if isinstance(holder, Tensor) or holder.codes is None or holder.grid is None:
-            return _Kept(index)
-        scale, zero_point, *rest = holder.grid
-        return _Kept(place(holder.codes), place(scale), place(zero_point), *rest)
+            return _Kept((index,))
+        scale, zero_point, qmin, qmax, axis = holder.grid
+        return _Kept((place(holder.codes), place(scale), place(zero_point)), (qmin, qmax, axis))
 
     records = tuple(kept(index, holder) for index, holder in enumerate(holders))
     autocast = _Autocast.now(tensors[0].device.type)
@@ -208,20 +205,14 @@ class _KeptAsCodes(torch.autograd.Function):
             found = call.formula.gradient(grads[0], *args, **kwargs)
         else:
             found = _run_again(call.run, values, needs_grad, grads)
-        found = tuple(grad if need else None for grad, need in zip(found, needs_grad, strict=True))
-        return (None, *found, *(None,) * (num_tensors - len(found)))
+        wanted = (grad if need else None for grad, need in zip(found, needs_grad, strict=True))
+        return (None, *wanted, *(None,) * (num_tensors - len(call.kept)))
 
 
 def _saved(call: _Call, reads: list[bool]) -> list[int]:
     """Return the positions of the tensors that are saved, each once."""
-    positions = (
-        position
-        for kept, read in zip(call.kept, reads, strict=True)
-        if read
-        for position in kept[:3]
-        if position is not None
-    )
-    return list(dict.fromkeys(positions))
+    read_ones = (kept for kept, read in zip(call.kept, reads, strict=True) if read)
+    return list(dict.fromkeys(position for kept in read_ones for position in kept.positions))
 
 
 def _restored(
@@ -231,12 +222,12 @@ def _restored(
     decoded: dict[tuple[_Kept, Strides], Tensor] = {}
 
     def values(record: _Kept, lay: Strides) -> Tensor:
-        tensor = saved[record.tensor]
-        if record.scale is None or record.zero_point is None:
+        tensor, *numbers = (saved[position] for position in record.positions)
+        if record.integers is None:
             return tensor
         if (record, lay) not in decoded:
-            grid = Grid(saved[record.scale], saved[record.zero_point], *record[3:])
-            decoded[record, lay] = lay.decoded(tensor, grid)
+            scale, zero_point = numbers
+            decoded[record, lay] = lay.decoded(tensor, Grid(scale, zero_point, *record.integers))
         return decoded[record, lay]
 
     parts = zip(kept, strides, reads, strict=True)
@@ -248,7 +239,7 @@ def _run_again(
     values: Sequence[Any],
     needs_grad: Sequence[bool],
     grads: Sequence[Tensor | None],
-) -> list[Tensor | None]:
+) -> tuple[Tensor | None, ...]:
     """Return the gradients that autograd gives for `run(values)`; None for values that need none."""
     wanted = [index for index, need in enumerate(needs_grad) if need]
 
@@ -262,7 +253,7 @@ def _run_again(
 
     incoming = tuple(grad for grad in grads if grad is not None)
     found = iter(_vector_jacobian_product(outputs_of, [values[index] for index in wanted], incoming))
-    return [next(found) if need else None for need in needs_grad]
+    return tuple(next(found) if need else None for need in needs_grad)
 
 
 def _vector_jacobian_product(
@@ -270,7 +261,7 @@ def _vector_jacobian_product(
 ) -> Sequence[Tensor | None]:
     if torch._C._functorch.peek_interpreter_stack() is not None:
         # Inside a transform of torch.func no tensor may be made a leaf.
-        _, gradients_of = torch.func.vjp(function, *inputs)
+        gradients_of = torch.func.vjp(function, *inputs)[1]
         return gradients_of(grads)
     with torch.enable_grad():
         leaves = [tensor.detach().requires_grad_() for tensor in inputs]

@@ -35,7 +35,7 @@ NUM_DIMS: dict[Any, int] = {
 }
 
 
-def max_pool(  # noqa: PLR0913 - the arguments of ATen's op
+def max_pool(
     op: Any,  # noqa: ANN401 - an ATen op
     x: Coded,
     kernel_size: Sequence[int] | int,

@@ -13,7 +13,7 @@ from qtool.numerics.coded import Coded
 from qtool.numerics.kept_as_codes import kept_as_codes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from qtool.numerics.grid import Grid
 
@@ -100,15 +100,18 @@ def moved(op: Any, source: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN4
         raise ValueError(msg)
     values = kept_as_codes(op, source, *args, **kwargs)
     parts = [source] if isinstance(source, (Coded, Tensor)) else list(source)
-    grid = _one_grid(parts)
-    if grid is None or not _pads_with_zero(op, args, kwargs):
+    grid = _one_grid(parts) if _pads_with_zero(op, args, kwargs) else None
+    if grid is None:
         return _with_codes(values, None, None)
+    codes = [_bytes(part) for part in parts if isinstance(part, Coded)]
     rest, named = tree_map(_values, (args, kwargs), is_leaf=_is_coded)
-
-    def move(codes: list[Tensor]) -> Any:  # noqa: ANN401 - one tensor or several
-        return op(codes if len(parts) > 1 or parts[0] is not source else codes[0], *rest, **named)
-
-    return _with_codes(values, _moved_codes(move, parts, grid, is_padding=op in _PAD_VALUE), grid)
+    # A padding puts 0 where the zero point belongs: what is moved then is the distance from it, modulo 256, and no
+    # number has to be fetched from the device.
+    zero_point = grid.zero_point.to(grid.code_dtype).view(torch.uint8) if op in _PAD_VALUE else None
+    codes = codes if zero_point is None else [each - zero_point for each in codes]
+    result = op(codes[0] if _is_coded(source) else codes, *rest, **named)
+    result = result if zero_point is None else result + zero_point
+    return _with_codes(values, result, grid)
 
 
 _PAD_VALUE = {aten.pad.default: 2, aten.constant_pad_nd.default: 1}
@@ -132,60 +135,37 @@ def _pads_with_zero(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> boo
     return fill is None or fill == 0
 
 
-def _one_grid(parts: Sequence[Any]) -> Grid | None:
+def _one_grid(parts: Sequence[Coded | Tensor]) -> Grid | None:
     """Return the grid that all parts have codes on; None if there is none or codes are of no use."""
     if not torch.is_grad_enabled() or torch.compiler.is_compiling():
         return None
-    grids = [part.grid for part in parts if isinstance(part, Coded) and part.codes is not None]
-    if not parts or len(grids) < len(parts):
+    coded = [part for part in parts if isinstance(part, Coded) and part.codes is not None]
+    grids = [part.grid for part in coded if part.grid is not None and part.grid.axis is None]
+    # Values of several dtypes are converted to one, and would no longer be what their codes give in it.
+    if not parts or len(grids) < len(parts) or len({part.values.dtype for part in coded}) > 1:
         return None
     first, *others = grids
-    has_one_dtype = len({part.values.dtype for part in parts}) == 1
-    is_one = first is not None and first.axis is None and has_one_dtype and all(_is_same(first, each) for each in others)
-    return first if is_one else None
+    return first if all(_is_same(first, each) for each in others) else None
 
 
-def _is_same(a: Grid, b: Grid | None) -> bool:
-    if b is None or a[2:] != b[2:]:
-        return False
+def _is_same(a: Grid, b: Grid) -> bool:
     # To compare numbers waits for the device: elsewhere than on the CPU, the same tensors or nothing.
-    return all(
+    return a[2:] == b[2:] and all(
         one is other or (one.device.type == "cpu" == other.device.type and torch.equal(one, other))
         for one, other in zip(a[:2], b[:2], strict=True)
     )
 
 
-def _moved_codes(
-    move: Callable[[list[Tensor]], Any],
-    parts: Sequence[Coded],
-    grid: Grid,
-    *,
-    is_padding: bool,
-) -> list[Tensor]:
-    """Return the codes of the result or results.
-
-    Bytes are what every op can move. A padding puts 0 where the zero point belongs: move the distance from the zero
-    point, modulo 256, and no number need be fetched from the device.
-    """
-    codes = [_laid_out(part).view(torch.uint8) for part in parts]
-    if is_padding:
-        zero_point = grid.zero_point.to(grid.code_dtype).view(torch.uint8)
-        result = [move([each - zero_point for each in codes]) + zero_point]
-    else:
-        result = move(codes)
-    results = [result] if isinstance(result, Tensor) else result
-    return [each.view(grid.code_dtype) for each in results]
+def _bytes(part: Coded) -> Tensor:
+    """Return codes as bytes, which every op can move, with the strides of the values: a view of both or of none."""
+    assert part.codes is not None
+    codes = part.codes.view(torch.uint8)
+    if codes.stride() == part.values.stride():
+        return codes
+    return torch.empty_like(part.values.detach(), dtype=torch.uint8).copy_(codes)
 
 
-def _laid_out(part: Coded) -> Tensor:
-    """Return the codes of `part` with the strides of its values, on which it depends what is a view."""
-    values, codes, _ = part
-    if codes is None or codes.stride() == values.stride():
-        return codes  # type: ignore[return-value] - only parts with codes come here
-    return torch.empty_like(values, dtype=codes.dtype, requires_grad=False).copy_(codes)
-
-
-def _with_codes(values: Any, codes: list[Tensor] | None, grid: Grid | None) -> Any:  # noqa: ANN401 - one or several
+def _with_codes(values: Any, codes: Any, grid: Grid | None) -> Any:  # noqa: ANN401 - one tensor or several
     if isinstance(values, Tensor):
-        return Coded(values, codes[0] if codes else None, grid)
-    return [Coded(each, codes[index] if codes else None, grid) for index, each in enumerate(values)]
+        return Coded(values, None if grid is None else codes.view(grid.code_dtype), grid)
+    return [_with_codes(each, None if codes is None else codes[index], grid) for index, each in enumerate(values)]

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from qtool.numerics.grid import Grid
 
 
-
 class Strides(NamedTuple):
     """All of a tensor but its elements.
 

@@ -216,7 +216,8 @@ class Observer(FixedDtypeModule, ABC):
             num_inf = values.numel() - int(finite.sum()) - num_nan
             msg = (
                 f"{num_nan} NaN and {num_inf} infinite of {values.numel()} values reached the observer: "
-                "look for them in the data, and in the layers before this one"
+                "look for them in the data, and in the layers before this one; quantize.activations.non_finite: ignore "
+                "leaves them out"
             )
             raise NonFiniteError(msg)
         return values[finite] if self.axis is None else values.where(finite, 0.0)

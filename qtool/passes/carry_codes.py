@@ -6,12 +6,16 @@ y = moved(flatten, C); z = kept_as_codes(silu, C); w = sin(C.values)   after; y 
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 from torch.fx import Node, map_arg
 
 from qtool.numerics.input_keeping import SAVES_INPUT
 from qtool.numerics.kept_as_codes import kept_as_codes
+from qtool.numerics.max_pool import NUM_DIMS as MAX_POOLS
+from qtool.numerics.max_pool import max_pool
+from qtool.numerics.moved import MOVES, moved
 from qtool.passes.training_layer import TrainingLayer
 from qtool.passes.training_point import TrainingPoint, values_of
 
@@ -38,7 +42,16 @@ def _takes_codes(module: GraphModule, node: Node) -> bool:
 
 def _read_codes(module: GraphModule, node: Node, coded: set[Node], values: dict[Node, Node]) -> None:
     """Edit one op that reads something coded."""
-    if node.op == "call_function" and node.target in SAVES_INPUT:
+    if node.op == "call_function" and node.target is operator.getitem:
+        node.target = _piece
+        coded.add(node)
+    elif node.op == "call_function" and node.target in MOVES:
+        _call(node, moved)
+        coded.add(node)
+    elif node.op == "call_function" and node.target in MAX_POOLS:
+        _call(node, max_pool)
+        coded.add(node)
+    elif node.op == "call_function" and node.target in SAVES_INPUT:
         _call(node, kept_as_codes)
     else:
         _read_values(module, node, coded, values)
@@ -48,6 +61,11 @@ def _call(node: Node, function: Any) -> None:  # noqa: ANN401 - a function of an
     op: Any = node.target
     node.args = (op, *node.args)
     node.target = function
+
+
+def _piece(pieces: Any, index: int) -> Any:  # noqa: ANN401 - Coded, of a list of them
+    # No graph can hold a function of Python's own among its arguments.
+    return moved(operator.getitem, pieces, index)
 
 
 def _read_values(module: GraphModule, node: Node, coded: set[Node], values: dict[Node, Node]) -> None:

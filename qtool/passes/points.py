@@ -40,11 +40,11 @@ class Point(FixedDtypeModule):
         fake_quantize: rounds to the grid.
     """
 
-    def __init__(self, spec: Spec, num_channels: int | None = None) -> None:
+    def __init__(self, spec: Spec, num_channels: int | None = None, *, has_batch: bool = False) -> None:
         super().__init__()
         self.mode: Mode = Mode.FLOAT
         self.is_calibrated = False
-        self.fake_quantize = FakeQuantize(spec, num_channels)
+        self.fake_quantize = FakeQuantize(spec, num_channels, has_batch=has_batch)
 
     @property
     def is_quantizing(self) -> bool:
@@ -52,9 +52,14 @@ class Point(FixedDtypeModule):
         return self.mode is Mode.FAKE_QUANTIZE and self.is_calibrated
 
     @property
+    def learns_scale(self) -> bool:
+        """Whether the scale gets a gradient: then `fake_quantize` rounds, and no fused op."""
+        return self.is_quantizing and self.fake_quantize.learns and self.fake_quantize.follows
+
+    @property
     def grid(self) -> Grid | None:
-        """What values are rounded to now; None while they are not."""
-        return self.fake_quantize.grid() if self.is_quantizing else None
+        """What a fused op rounds to now; None where it does not."""
+        return self.fake_quantize.grid() if self.is_quantizing and not self.learns_scale else None
 
     def settle(self, qparams: QParams) -> None:
         """Take over scale and zero point."""
@@ -80,7 +85,7 @@ class ActivationPoint(Point):
     """
 
     def __init__(self, edge: EdgePlan) -> None:
-        super().__init__(edge.spec)
+        super().__init__(edge.spec, has_batch=True)
         self.edge = edge.name
         self.follows = True
         self.observer = make_observer(edge.spec.observer)
@@ -93,7 +98,8 @@ class ActivationPoint(Point):
     @property
     def is_observing(self) -> bool:
         """Whether what passes is to be observed: in a recomputed segment it was observed the first time."""
-        is_learning = self.mode is Mode.FAKE_QUANTIZE and self.training and self.follows
+        follows = self.follows and not self.fake_quantize.learns
+        is_learning = self.mode is Mode.FAKE_QUANTIZE and self.training and follows
         return (self.mode is Mode.OBSERVE or is_learning) and not is_recomputing()
 
     def forward(self, x: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ def settle(prepared: Prepared, plan: Plan, *, observed: Collection[str] | None =
         plan: which of them belong together.
         observed: names of the edges whose statistics count; the others take the parameters of their group. None: all.
     """
-    for members in _groups(plan).values():
+    for members in edges_by_group(plan).values():
         points = [prepared.activations[edge.name] for edge in members]
         counted = [p for p in points if observed is None or p.edge in observed]
         if not counted or not all(point.has_seen_data for point in counted):
@@ -42,7 +42,8 @@ def settle(prepared: Prepared, plan: Plan, *, observed: Collection[str] | None =
         _settle_weight(prepared, plan, name)
 
 
-def _groups(plan: Plan) -> dict[str, list[EdgePlan]]:
+def edges_by_group(plan: Plan) -> dict[str, list[EdgePlan]]:
+    """Return the edges of each group, by its name."""
     groups: defaultdict[str, list[EdgePlan]] = defaultdict(list)
     for edge in plan.edges:
         groups[edge.group].append(edge)

@@ -82,8 +82,7 @@ class TrainingLayer(nn.Module):
         x = x if isinstance(x, Coded) else Coded(x)
         norm = _BatchNormTensors.of(*batch_norm) if batch_norm else None
         weight_point, norm_point, point = self.points
-        grid = None if point is None else point.grid
-        if grid is None and (weight_point is None or weight_point.grid is None):
+        if not any(each is not None and each.is_quantizing for each in (weight_point, point)):
             return self._in_float(x.values, weight, bias, norm)
         layer = Layer(
             product=self.product,
@@ -92,13 +91,14 @@ class TrainingLayer(nn.Module):
             kept=self._kept(weight.shape),
         )
         run = self._step(layer, x, weight, bias, norm)
-        result = run(grid)
-        if point is not None:
-            point.observe_range(result.low, result.high, lambda: _without_grid(run))
+        result = run(None if point is None else point.grid)
         if norm is not None and norm_point is not None:
             assert result.mean is not None
             assert result.variance is not None
             norm_point.follow(result.coded.values, result.mean, result.variance, *norm.followed)
+        if point is None or not point.is_quantizing or point.learns_scale:
+            return coded_at(point, result.coded.values)
+        point.observe_range(result.low, result.high, lambda: _without_grid(run))
         return result.coded
 
     def _in_float(self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: _BatchNormTensors | None) -> Coded:
@@ -114,18 +114,15 @@ class TrainingLayer(nn.Module):
     ) -> Callable[[Grid | None], LayerResult]:
         """Return what computes the layer, once it is told the grid of the result."""
         point, norm_point, _ = self.points
-        weight_grid = None if point is None else point.grid
         if norm is None or norm_point is None:
-            plain = LayerTensors(weight, weight_grid, bias)
+            plain = LayerTensors(*_rounded(point, weight), bias)
             return lambda grid: run_layer(layer, x, plain, grid)
         running = norm_point.statistics_used(norm.mean, norm.var)
         if point is None or not point.folds_in_training:
-            apart = LayerTensors(weight, weight_grid, bias, norm.gamma, norm.beta, running)
+            apart = LayerTensors(*_rounded(point, weight), bias, norm.gamma, norm.beta, running)
             return lambda grid: run_layer(layer, x, apart, grid)
-        weight_folded = point.folded_in_training(weight, norm.gamma)
-        folded = FoldedTensors(
-            weight, weight_folded, weight_grid, bias, norm.gamma, norm.beta, point.folded_var, running
-        )
+        rounded = _rounded(point, point.folded_in_training(weight, norm.gamma))
+        folded = FoldedTensors(weight, *rounded, bias, norm.gamma, norm.beta, point.folded_var, running)
         return lambda grid: run_corrected_layer(layer, x, folded, grid)
 
     def _kept(self, weight_shape: torch.Size) -> Kept:
@@ -156,6 +153,13 @@ class _BatchNormTensors(NamedTuple):
     def followed(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """The running statistics and their counter."""
         return self.mean, self.var, self.num_batches
+
+
+def _rounded(point: WeightPoint | None, weight: Tensor) -> tuple[Tensor, Grid | None]:
+    """Return the weight and the grid that the layer rounds it to; it is rounded already where its scale learns."""
+    if point is None:
+        return weight, None
+    return (point.fake_quantize(weight), None) if point.learns_scale else (weight, point.grid)
 
 
 @torch.no_grad()

@@ -12,6 +12,7 @@ from torch.nn.functional import hardtanh, relu
 from qtool.numerics.coded import Coded
 from qtool.numerics.combine import combine
 from qtool.numerics.grid import NO_BOUNDS, Bounds
+from qtool.numerics.kernels.fake_quantize import quantize_values
 
 if TYPE_CHECKING:
     from qtool.passes.points import ActivationPoint
@@ -53,8 +54,16 @@ def values_of(x: Coded | Tensor) -> Tensor:
 
 
 def coded_at(point: ActivationPoint | None, values: Tensor) -> Coded:
-    """Return values that are on no grid, after a point that does not round has observed them."""
-    return Coded(values if point is None else point(values))
+    """Return what a point makes of values by itself: observed, and rounded where its scale learns."""
+    if point is None:
+        return Coded(values)
+    values = point(values)
+    if not point.learns_scale:
+        return Coded(values)
+    grid = point.fake_quantize.grid()
+    with torch.no_grad():
+        codes = quantize_values(values.detach(), grid, wants_mask=False).codes
+    return Coded(values, codes, None if codes is None else grid)
 
 
 def clamped(x: Tensor, bounds: Bounds) -> Tensor:

@@ -10,11 +10,13 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from qtool.capture.program import write_tensors
-from qtool.errors import UncalibratedError, UsageError, nearest
+from qtool.errors import NonFiniteError, UncalibratedError, UsageError, nearest
 from qtool.numerics.qparams import QParams
 from qtool.numerics.recompute import is_recomputing
 from qtool.passes.insert import insert
 from qtool.passes.insert_training import insert_training
+from qtool.passes.learned_scales import learn_scales, refresh_scales, scale_parameters
+from qtool.passes.narrow_ranges import narrow_warnings
 from qtool.passes.points import Mode
 from qtool.passes.range_ratio import ratio_warnings
 from qtool.passes.settle import settle
@@ -28,6 +30,7 @@ from qtool.runtime.origin import make_stamp
 from qtool.types import Memory, Stage
 
 if TYPE_CHECKING:
+    from torch import nn
     from torch.fx import GraphModule
 
     from qtool.capture.program import FloatProgram
@@ -71,6 +74,8 @@ class PreparedModel(Filed):
         self._memory = Memory.COMPRESSED
         prepared = insert(program.graph_module(computed_weights=self.is_trainable), plan, is_trained=self.is_trainable)
         self._prepared = prepared
+        for point in prepared.activations.values():
+            point.observer.non_finite = origin.config.quantize.activations.non_finite
         self._training = _insert_training(program, plan, prepared) if program.trained is not None else None
         graphs = [prepared.module] if self._training is None else [prepared.module, self._training.module]
         self.body = share_tensors(*graphs)
@@ -97,11 +102,19 @@ class PreparedModel(Filed):
     def forward(self, *inputs: Any) -> Any:  # noqa: ANN401 - whatever the model takes and returns
         """Return what the model returns; in train mode of a trainable model, what it returns there."""
         check_inputs(inputs, self._call, self.program.inputs)
+        refresh_scales(self._prepared, self.plan)
         if self.training and self._training is not None:
-            self._begin_step(self._training)
-            return self._training.module(*inputs)
+            return self._training_pass(self._training, inputs)
         with torch.autocast(_device_type(inputs), enabled=False):  # the int8 model computes no less exactly
             return self._prepared.module(*inputs)
+
+    def _training_pass(self, training: _Training, inputs: tuple[Any, ...]) -> Any:  # noqa: ANN401
+        try:
+            self._begin_step(training)
+            return training.module(*inputs)
+        except NonFiniteError as error:
+            msg = f"training pass {self.num_steps}: {error}"
+            raise NonFiniteError(msg) from error
 
     def _begin_step(self, training: _Training) -> None:
         """Set the grids that this step computes on: from what was seen up to now, and from the weights as they are.
@@ -117,7 +130,7 @@ class PreparedModel(Filed):
         self._settled_versions = self._versions
         for name, point in self._prepared.distinct_weights().items():
             point.begin_step(self._prepared.sources[name].tensors(self._prepared.module)[2])
-        if self.mode is Mode.FAKE_QUANTIZE and not self._observers_frozen:
+        if self.mode is Mode.FAKE_QUANTIZE and not self._observers_frozen and not self.learns_scales:
             settle(self._prepared, self.plan, observed=training.observed)
 
     @property
@@ -177,7 +190,51 @@ class PreparedModel(Filed):
     def _follow(self, follows: bool) -> None:
         self._observers_frozen = not follows
         for point in self.activations.values():
-            point.follows = follows
+            point.follows = point.fake_quantize.follows = follows
+        for weight in self.weights.values():
+            weight.fake_quantize.follows = follows
+
+    @property
+    def learns_scales(self) -> bool:
+        """Whether scales are parameters."""
+        return next(scale_parameters(self), None) is not None
+
+    def scale_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters of the learned scales, which no weight decay should pull at; none if none learns."""
+        return list(scale_parameters(self))
+
+    def learn_scales(self, learned: bool = True) -> None:
+        """Let the scales of activations and weights be parameters, beginning with what they are; ranges then stay.
+
+        `freeze_observers` keeps learned scales as they are. The zero points stay, and so does what follows from an op.
+
+        Args:
+            learned: False keeps the scales as they are now, and lets ranges follow again.
+
+        Raises:
+            UsageError: the model was not prepared for training.
+            UncalibratedError: some ranges are not known yet, so there is nothing to begin with.
+        """
+        if not self.is_trainable:
+            msg = "scales are learned in training, and this model has no graph to train: prepare it with mode: qat"
+            raise UsageError(msg)
+        missing = self.uncalibrated()
+        if learned and missing:
+            msg = (
+                f"the ranges of {len(missing)} of {len(self.activations)} edges are not known yet, first "
+                f"{missing[0]!r}, so they cannot be learned: calibrate first, or train for two steps"
+            )
+            raise UncalibratedError(msg, nodes=missing)
+        learn_scales(self._prepared, self.plan, learned)
+
+    def _save_to_state_dict(self, *args: Any) -> None:  # noqa: ANN401 - passed on
+        refresh_scales(self._prepared, self.plan)
+        super()._save_to_state_dict(*args)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], *args: Any) -> None:  # noqa: ANN401 - passed on
+        if any(name.endswith(".fake_quantize.shift") for name in state_dict) and not self.learns_scales:
+            learn_scales(self._prepared, self.plan, True)  # before the parts are loaded: edges of a group share one
+        super()._load_from_state_dict(state_dict, *args)
 
     def freeze_batch_norms(self, frozen: bool = True) -> None:
         """Let batch norms use their running statistics in further training steps, and keep them as they are."""
@@ -228,6 +285,7 @@ class PreparedModel(Filed):
             point.is_calibrated = False
         for weight in self.weights.values():
             weight.is_calibrated = False
+        learn_scales(self._prepared, self.plan, False)
         self.num_steps = 0
         self._settled_versions = ()
         self._follow(True)
@@ -238,13 +296,13 @@ class PreparedModel(Filed):
         return tuple(name for name, point in self.activations.items() if not point.is_calibrated)
 
     def range_warnings(self) -> tuple[str, ...]:
-        """Return what is to be said of ranges that share a scale and differ widely."""
+        """Return what is to be said of ranges that keep next to nothing of what was seen."""
         seen = {
             name: (float(point.observer.low), float(point.observer.high))
             for name, point in self.activations.items()
             if point.has_seen_data
         }
-        return ratio_warnings(self.plan, seen)
+        return *ratio_warnings(self.plan, seen), *narrow_warnings(self.plan, seen)
 
     def current_program(self) -> FloatProgram:
         """Return the float program with the weights as they are now."""
@@ -257,6 +315,7 @@ class PreparedModel(Filed):
 
         Edges without data are missing, and so are weights behind them.
         """
+        refresh_scales(self._prepared, self.plan)
         activations = {
             name: QParams(point.fake_quantize.scale.cpu(), point.fake_quantize.zero_point.cpu())
             for name, point in self.activations.items()

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from qtool.numerics.module import FakeQuantize
+    from qtool.passes.points import Point
     from qtool.passes.weight_point import WeightPoint
 
 
@@ -105,8 +107,9 @@ def _state(model: PreparedModel) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _qparams_arrays(prefix: str, module: torch.nn.Module) -> dict[str, np.ndarray]:
-    return {f"{prefix}.{name}": getattr(module, name).cpu().numpy() for name in ("scale", "zero_point")}
+def _qparams_arrays(prefix: str, module: FakeQuantize) -> dict[str, np.ndarray]:
+    names = ("scale", "zero_point", *(("start", "shift") if module.learns else ()))
+    return {f"{prefix}.{name}": getattr(module, name).detach().cpu().numpy() for name in names}
 
 
 def _restore(model: PreparedModel, arrays: Mapping[str, np.ndarray]) -> None:
@@ -121,10 +124,24 @@ def _restore(model: PreparedModel, arrays: Mapping[str, np.ndarray]) -> None:
         if f"weight/{index}.scale" in arrays:
             weight.settle(_qparams(arrays, f"weight/{index}"))
             weight.input_scale.copy_(_tensor(arrays, f"weight/{index}.input_scale"))
+    _restore_learned(model, arrays)
     if PROGRESS in arrays:
         model.set_extra_state(_tensor(arrays, PROGRESS))
     elif any(point.is_calibrated for point in model.activations.values()):
         model.fake_quantize()
+
+
+def _restore_learned(model: PreparedModel, arrays: Mapping[str, np.ndarray]) -> None:
+    """Let scales learn that learned in the file."""
+    if not any(name.endswith(".shift") for name in arrays):
+        return
+    model.learn_scales()
+    kinds: dict[str, list[Point]] = {"activation": [*model.activations.values()], "weight": [*_distinct_weights(model)]}
+    for kind, points in kinds.items():
+        for index, point in enumerate(points):
+            if point.fake_quantize.learns:
+                prefix = f"{kind}/{index}"
+                point.fake_quantize.resume_scale(*(_tensor(arrays, f"{prefix}.{name}") for name in ("start", "shift")))
 
 
 def _qparams(arrays: Mapping[str, np.ndarray], prefix: str) -> QParams:

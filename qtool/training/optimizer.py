@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import torch
 from torch import Tensor
 
 from qtool.config.train import AdamWConfig, SgdConfig
 from qtool.errors import FileFormatError, ModelError
+from qtool.passes.learned_scales import scale_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +28,7 @@ _ADAMW_KEYS = (_COUNT, "exp_avg", "exp_avg_sq")
 
 
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the parameters that training changes, by name, in the model's order.
+    """Return the parameters that training changes, by name: in the model's order, learned scales last.
 
     Raises:
         ModelError: there is none.
@@ -36,16 +37,17 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     if not found:
         msg = "the model has no parameter to train: all of them are constants, or none asks for a gradient"
         raise ModelError(msg)
-    return found
+    scales = {id(parameter) for parameter in scale_parameters(model)}
+    return dict(sorted(found.items(), key=lambda item: id(item[1]) in scales))
 
 
 def make_optimizer(model: nn.Module, settings: Optimizer) -> TorchOptimizer:
-    """Return torch's optimizer for all trained parameters of a model.
+    """Return torch's optimizer for all trained parameters of a model; learned scales have no weight decay.
 
     Raises:
         ModelError: there is nothing to train.
     """
-    parameters = list(trained_parameters(model).values())
+    parameters = _groups(model)
     match settings:
         case SgdConfig():
             return torch.optim.SGD(
@@ -62,6 +64,13 @@ def make_optimizer(model: nn.Module, settings: Optimizer) -> TorchOptimizer:
             )
         case _:
             assert_never(settings)
+
+
+def _groups(model: nn.Module) -> list[dict[str, Any]]:
+    """Return the optimizer's groups of parameters: weight decay would pull a learned scale to where it began."""
+    trained, scales = list(trained_parameters(model).values()), list(scale_parameters(model))
+    groups: list[dict[str, Any]] = [{"params": trained[: len(trained) - len(scales)]}]
+    return [*groups, {"params": scales, "weight_decay": 0.0}] if scales else groups
 
 
 def set_learning_rate(optimizer: TorchOptimizer, lr: float) -> None:

@@ -40,7 +40,8 @@ def calibrate(prepared: PreparedModel, batches: Iterable[Any], *, on_batch: Call
         NonFiniteError: NaN or infinity was met; the message names the edge and the batch.
 
     Warns:
-        QtoolWarning: values of very different size share one scale; the message names them and what to do.
+        QtoolWarning: values of very different size share one scale, or the values of an edge lie on fewer than four
+            codes; the message names them and what to do.
     """
     _check_arguments(prepared, batches)
     was_training = prepared.training

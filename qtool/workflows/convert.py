@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
-from qtool.errors import UncalibratedError, UsageError
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from qtool.errors import QtoolWarning, UncalibratedError, UsageError
 from qtool.passes.plan_program import plan_program
 from qtool.runtime.converted import ConvertedModel, convert_calibrated
 from qtool.runtime.prepared import PreparedModel
@@ -30,6 +33,9 @@ def convert(prepared: PreparedModel, backend: str | None = None, *, allow_uncali
     Raises:
         UncalibratedError: observers saw no data; all are named.
         UsageError: no such backend, it cannot do what the config asks for, or the model is no prepared one.
+
+    Warns:
+        QtoolWarning: the model is inside a DataParallel or DistributedDataParallel; the one inside is converted.
     """
     return convert_calibrated(planned_for(prepared, backend, allow_uncalibrated=allow_uncalibrated))
 
@@ -41,6 +47,7 @@ def planned_for(
 
     It is `prepared` itself where nothing changes. Arguments and errors are those of `convert`.
     """
+    prepared = _unwrapped(prepared)
     _check_is_prepared(prepared)
     if backend is not None and backend != prepared.plan.backend:
         prepared = _replanned(prepared, backend, {})
@@ -50,6 +57,15 @@ def planned_for(
     if not allow_uncalibrated:
         raise UncalibratedError(_refusal(prepared, missing), nodes=missing)
     return _without(prepared, missing)
+
+
+def _unwrapped(model: PreparedModel) -> PreparedModel:
+    """Return the model inside a wrapper that trains it on several devices, and say so."""
+    if not isinstance(model, (DataParallel, DistributedDataParallel)):
+        return model
+    msg = f"convert takes the model inside of the {type(model).__name__}, as it is on this process"
+    warnings.warn(msg, QtoolWarning, stacklevel=4)
+    return model.module
 
 
 def _check_is_prepared(model: object) -> None:

@@ -55,8 +55,8 @@ def check_resumable(checkpoint: Checkpoint, config: Config, num_samples: int, *,
         checkpoint: where the training was interrupted.
         config: what it goes on with.
         num_samples: samples of `data.train` now.
-        allow_change: let the bytes at the end be others: other keys of the config than target, quantize and the kind
-            of the optimizer may differ, the number of samples, and torch's version.
+        allow_change: let the bytes at the end be others: other keys of the config than target, quantize, `train.scales`
+            and the kind of the optimizer may differ, the number of samples, and torch's version.
 
     Keys of `FREE` may always differ.
 
@@ -80,6 +80,9 @@ def check_resumable(checkpoint: Checkpoint, config: Config, num_samples: int, *,
     kind = trained_as.optimizer.kind
     if kind != config.train.optimizer.kind:
         msg = f"the checkpoint's optimizer is of kind {kind!r}, whose state no other can take on; keep that kind"
+        raise UsageError(msg)
+    if trained_as.scales != config.train.scales:
+        msg = f"the checkpoint was trained with train.scales: {trained_as.scales}, and has those parameters; keep that"
         raise UsageError(msg)
     if state.epoch > config.train.epochs:
         left = f"train.epochs is {config.train.epochs}: nothing is left to train"

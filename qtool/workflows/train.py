@@ -120,7 +120,7 @@ def train_from_config(
             is no such device, or several processes are asked for.
         FileFormatError: the checkpoint is damaged.
         DataError: samples cannot be read, or have no labels.
-        UncalibratedError: ranges are frozen from the first epoch, and nothing has set them.
+        UncalibratedError: ranges are learned, or frozen from the first epoch, and nothing has set them.
         NonFiniteError: the loss is NaN or infinite.
     """
     settings, files, listeners = _settings_of(config), files or Files(), listeners or Listeners()
@@ -143,6 +143,7 @@ def train_from_config(
         model = check_trainable(first, config)
         _check_has_ranges(model, settings)
         model.set_memory(settings.memory)
+        model.learn_scales(settings.scales == "learned")
         model.origin = replace(model.origin, config_digest=config.digest())
         seed_everything(settings.seed)
         training = Training(
@@ -193,17 +194,20 @@ def _first_model(
 
 
 def _check_has_ranges(model: PreparedModel, settings: TrainConfig) -> None:
-    """Refuse to freeze ranges that are not known: the training would be one in float.
+    """Refuse to freeze or learn ranges that are not known: the training would be one in float.
 
     Raises:
-        UncalibratedError: ranges are frozen from the first epoch, and some edge has none.
+        UncalibratedError: ranges are learned, or frozen from the first epoch, and some edge has none.
     """
     missing = model.uncalibrated()
-    if settings.freeze_observers_after == 0 and missing:
+    unknown = f"{len(missing)} of {len(model.activations)} ranges are not known"
+    if missing and settings.scales == "learned":
         msg = (
-            f"train.freeze_observers_after is 0, and {len(missing)} of {len(model.activations)} ranges are not known: "
-            "name data.calibrate, or let them follow for an epoch"
+            f"train.scales is 'learned', and {unknown}: name data.calibrate, for scales are learned from what it finds"
         )
+        raise UncalibratedError(msg, missing)
+    if missing and settings.freeze_observers_after == 0:
+        msg = f"train.freeze_observers_after is 0, and {unknown}: name data.calibrate, or let them follow for an epoch"
         raise UncalibratedError(msg, missing)
 
 

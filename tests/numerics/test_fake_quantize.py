@@ -120,6 +120,44 @@ def test_case_24_zero_maps_to_zero_with_gradient_one_at_the_smallest_scale():
     assert x.grad.tolist() == [1.0, 1.0]
 
 
+def test_few_clamped_elements_are_kept_as_indices():
+    x = torch.linspace(-1.0, 1.0, 1000)
+    x[[3, 500]] = 99.0
+    x.requires_grad_()
+    kept = saved_bytes(lambda: fake_quantize(x, SCALE, ZERO_POINT, 0, 255).sum().backward())
+    assert kept == 2 * 4
+    assert x.grad.tolist() == [float(index not in (3, 500)) for index in range(1000)]
+
+
+@pytest.mark.parametrize("largest", [1.0, 14.0, 99.0])  # nothing, few and many are clamped
+def test_torch_func_grad_is_the_gradient(largest):
+    x = torch.linspace(-largest, largest, 1000)
+
+    def loss(x):
+        return (fake_quantize(x * 1.0, SCALE, ZERO_POINT, 0, 255) ** 2).sum()
+
+    leaf = x.clone().requires_grad_()
+    loss(leaf).backward()
+    assert torch.equal(torch.func.grad(loss)(x), leaf.grad)
+
+
+@pytest.mark.parametrize("largest", [1.0, 13.5, 99.0])
+def test_a_graph_that_is_kept_gives_the_same_gradient_again(largest):
+    x = torch.linspace(-largest, largest, 1000, requires_grad=True)
+    y = fake_quantize(x, SCALE, ZERO_POINT, 0, 255)
+    first, again = (torch.autograd.grad(y.sum(), x, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(first, again)
+
+
+def test_saved_tensors_can_move_elsewhere_and_back():
+    x = torch.linspace(-99.0, 99.0, 1000, requires_grad=True)
+    with torch.autograd.graph.save_on_cpu():
+        y = fake_quantize(x, SCALE, ZERO_POINT, 0, 255)
+    y.sum().backward()
+    steps = (x.detach() * 10).round() + 128
+    assert torch.equal(x.grad, (steps.clamp(0, 255) == steps).float())
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_case_23_backward_of_any_size_keeps_a_bit_an_element(size):
     x = torch.full((size,), 99.0, requires_grad=True)
@@ -180,6 +218,17 @@ def test_second_derivative_is_that_of_a_step():
     (first,) = torch.autograd.grad((fake_quantize(x, SCALE, ZERO_POINT, 0, 255) ** 2).sum(), x, create_graph=True)
     (second,) = torch.autograd.grad(first.sum(), x)
     assert second.tolist() == [2.0, 0.0]
+
+
+@pytest.mark.parametrize("largest", [1.0, 13.5, 99.0])
+def test_second_derivative_whatever_the_mask_is_kept_as(largest):
+    x = torch.linspace(-largest, largest, 1000, requires_grad=True)
+    (first,) = torch.autograd.grad((fake_quantize(x, SCALE, ZERO_POINT, 0, 255) ** 3).sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    y = fake_quantize(x.detach(), SCALE, ZERO_POINT, 0, 255)
+    torch.testing.assert_close(first.detach(), 3 * y**2 * (first != 0))
+    torch.testing.assert_close(second, 6 * y * (second != 0))
+    assert torch.equal(first != 0, second != 0)
 
 
 @pytest.mark.parametrize("size", [1e-3, 1e3])  # nothing is clamped and nothing kept; a mask is kept

@@ -140,12 +140,30 @@ def test_case_25_other_dtypes_are_refused():
         module.set_qparams(with_scale(1.0, True))
 
 
+def test_case_25_loading_another_dtype_names_the_node():
+    model = nn.Sequential(activation_module())
+    with pytest.raises(DtypeError, match=r"^0: scale is torch\.int64"):
+        model.load_state_dict(model.state_dict() | {"0.scale": torch.tensor(1)})
+    assert same_state(model[0], activation_module())
+
+
 @pytest.mark.parametrize(("fraction", "rounded"), [(0.4, 0), (1.6, 2), (2.5, 2), (3.5, 4)])
 def test_case_26_a_fractional_zero_point_is_rounded_half_to_even(fraction, rounded):
     module = FakeQuantize(ACTIVATION)
     module.set_qparams(with_scale(0.1, fraction))
     assert module.zero_point.item() == rounded
     assert module(torch.zeros(1)).item() == 0.0
+
+
+def test_case_26_per_channel_too_and_when_loaded():
+    spec = Spec(dtype=Dtype.UINT8, qmin=0, qmax=255, granularity=Granularity.CHANNEL, axis=-1)
+    module, zero_point = FakeQuantize(spec, 4), torch.tensor([0.4, 1.6, 2.5, 3.5])
+    module.set_qparams(QParams(torch.full((4,), 0.1), zero_point))
+    loaded = FakeQuantize(spec, 4)
+    loaded.load_state_dict(module.state_dict() | {"zero_point": zero_point})
+    for each in (module, loaded):
+        assert each.zero_point.tolist() == [0, 2, 2, 4]
+        assert each(torch.zeros(2, 4)).tolist() == [[0.0] * 4] * 2
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from qtool.workflows.calibrate import calibrate
 from qtool.workflows.convert import convert
 from qtool.workflows.prepare import prepare
 from tests.patterns import bn2d, conv
+from tests.runtime.training_steps import assert_same, batch, state, step, trained
 
 
 def saved_by_torch(model):
@@ -38,7 +39,7 @@ def models():
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("stage", ["prepared", "converted"])
-def test_a_copy_computes_and_saves_the_same(models, stage, way):
+def test_case_62_a_copy_computes_and_saves_the_same(models, stage, way):
     model, x = models[0][stage], models[1]
     again = way(model)
     assert torch.equal(again(x), model(x))
@@ -47,7 +48,7 @@ def test_a_copy_computes_and_saves_the_same(models, stage, way):
     assert to_bytes(again) == to_bytes(model)
 
 
-def test_a_copy_is_independent_and_in_the_same_mode(models):
+def test_case_62_a_copy_is_independent_and_in_the_same_mode(models):
     prepared, x = models[0]["prepared"], models[1]
     before, data = prepared(x), to_bytes(prepared)
     prepared.observe()
@@ -60,6 +61,34 @@ def test_a_copy_is_independent_and_in_the_same_mode(models):
     assert not torch.equal(again(x), before)
     assert torch.equal(prepared(x), before)
     assert to_bytes(prepared) == data
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_case_62_a_trained_model_after_a_backward_is_copied_with_all_that_it_knows(way):
+    prepared = trained(steps=2)
+    prepared.freeze_observers()
+    prepared.freeze_batch_norms()
+    step(prepared)
+    again = way(prepared)
+    assert_same(state(again), state(prepared))
+    assert again.stamp == prepared.stamp
+    assert (again.mode, again.num_steps, again.training) == (prepared.mode, prepared.num_steps, True)
+    assert to_bytes(again) == to_bytes(prepared)
+    assert all(parameter.grad is None for parameter in again.parameters())
+    assert torch.equal(step(again), step(prepared))
+
+
+def test_case_62_an_average_of_weights_is_kept_beside_the_model():
+    prepared = trained(steps=2)
+    average = torch.optim.swa_utils.AveragedModel(prepared, use_buffers=True)
+    optimizer = torch.optim.SGD(prepared.parameters(), lr=0.02)
+    for number in range(2):
+        step(prepared, optimizer, data=batch(number))
+        average.update_parameters(prepared)
+    kept = average.module.eval()
+    assert kept(batch()[0]).isfinite().all()
+    assert torch.equal(convert(kept)(batch()[0]), kept(batch()[0]))
+    assert not torch.equal(kept(batch()[0]), prepared.eval()(batch()[0]))
 
 
 def test_a_runtime_model_says_why_it_cannot_be_copied(models):

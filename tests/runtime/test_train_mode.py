@@ -270,10 +270,33 @@ def test_training_starts_from_calibrated_ranges():
     assert torch.equal(qtool.convert(prepared)(x), before)
 
 
-def test_nan_in_training_names_the_edge():
+def poisoned():
+    x = batch()[0]
+    x[0, 0, 0, :3] = torch.tensor([torch.nan, torch.inf, -torch.inf])
+    return x
+
+
+def test_case_20_a_bad_batch_in_training_names_the_node_the_count_and_the_pass():
     prepared = trained(steps=1)
-    with pytest.raises(NonFiniteError, match="'x': 1152 NaN"):
-        prepared(torch.full((6, 3, 8, 8), torch.nan))
+    before = {name: float(point.observer.high) for name, point in prepared.activations.items()}
+    with pytest.raises(NonFiniteError, match=r"^training pass 2: at node 'x': 1 NaN and 2 infinite of 1152") as caught:
+        prepared(poisoned())
+    assert isinstance(caught.value, RuntimeError)
+    assert before == {name: float(point.observer.high) for name, point in prepared.activations.items()}
+    assert torch.isfinite(step(prepared, data=batch(2)))
+
+
+def test_case_20_ignored_it_shows_in_the_loss_and_leaves_every_scale_finite():
+    config = {"target": {"backend": "fbgemm"}, "quantize": {"mode": "qat", "activations": {"non_finite": "ignore"}}}
+    prepared = qtool.prepare(small_net(), batch()[0], config).train()
+    for number in range(2):
+        step(prepared, data=batch(number))
+    assert prepared(poisoned()).isnan().any()
+    with torch.no_grad():
+        prepared(batch()[0])
+    scales = [point.fake_quantize.scale for point in (*prepared.activations.values(), *prepared.weights.values())]
+    assert all(bool(scale.isfinite().all()) for scale in scales)
+    assert float(prepared.activations["x"].observer.high) < 10
 
 
 @pytest.mark.parametrize("is_folded", [True, False])
@@ -329,6 +352,32 @@ def test_gradients_in_eval_mode_are_those_of_the_rounded_weights():
     assert float(x.grad.abs().sum()) > 0
     weight = dict(prepared.named_parameters())["body.depthwise.0.weight"]
     assert float(weight.grad.abs().sum()) > 0
+
+
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+def test_case_40_calls_in_inference_mode_leave_a_model_that_trains(granularity):
+    prepared, x = prepared_for_training(granularity=granularity), batch()[0]
+    with torch.inference_mode():
+        prepared.train()(x)
+        prepared(x)
+        qtool.calibrate(prepared, [x, x * 2])
+        prepared.eval()(x)
+    assert [name for name, tensor in prepared.named_buffers() if tensor.is_inference()] == []
+    assert [name for name, tensor in prepared.named_parameters() if tensor.is_inference()] == []
+    optimizer = torch.optim.SGD(prepared.parameters(), lr=0.01)
+    for number in range(2):
+        assert torch.isfinite(step(prepared.train(), optimizer, data=batch(number)))
+    assert all(torch.isfinite(parameter.grad).all() for parameter in prepared.parameters())
+
+
+def test_case_42_everything_that_was_inserted_moves_with_the_model():
+    prepared = trained(steps=2)
+    prepared.learn_scales()
+    moved = prepared.to("meta")
+    tensors = dict([*moved.named_parameters(), *moved.named_buffers()])
+    assert {tensor.device.type for tensor in tensors.values()} == {"meta"}
+    points = ("scale", "zero_point", "shift", "start", "low", "high", "num_batches", "input_scale")
+    assert all(any(name.endswith(f".{part}") for name in tensors) for part in points)
 
 
 def test_preparing_in_inference_mode_leaves_a_model_that_trains():

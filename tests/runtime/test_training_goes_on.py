@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import warnings
 
 import pytest
 import torch
@@ -145,9 +146,16 @@ def test_case_17_a_convolution_called_twice_has_one_weight_and_two_ranges():
     assert max(verify(prepared.eval(), qtool.convert(prepared)).values()) <= 1
 
 
-def test_case_51_gradients_reach_what_a_weight_is_computed_from():
+def legacy_weight_norm(layer):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls it deprecated; models that have it are still about
+        return nn.utils.weight_norm(layer)
+
+
+@pytest.mark.parametrize("weight_norm", [nn.utils.parametrizations.weight_norm, legacy_weight_norm])
+def test_case_51_gradients_reach_what_a_weight_is_computed_from(weight_norm):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)))
+    model = nn.Sequential(weight_norm(nn.Linear(4, 4)))
     x = torch.randn(4, 4)
     prepared = prepared_for_training(model, example=x).train()
     optimizer = torch.optim.SGD(prepared.parameters(), lr=0.1)
@@ -168,6 +176,35 @@ def test_bytes_do_not_change_with_the_order_of_modes():
 
 
 # --- the caller's own ways
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_case_38_under_autocast_the_result_has_its_dtype_and_scales_stay_float32(dtype):
+    torch.manual_seed(0)
+    prepared = prepared_for_training(nn.Sequential(nn.Linear(4, 4)), example=torch.randn(8, 4)).train()
+    x = torch.randn(8, 4)
+    shown(prepared, x, x)
+    plain = prepared(x).detach()
+    with torch.autocast("cpu", dtype):
+        out = prepared(x)
+        assert out.dtype is dtype
+        out.square().sum().backward()
+    torch.testing.assert_close(out.float(), plain, atol=0.05, rtol=0.05)
+    assert all(torch.isfinite(p.grad).all() and p.grad.dtype is torch.float32 for p in prepared.parameters())
+    kept = {name: tensor.dtype for name, tensor in prepared.named_buffers()}
+    assert {dtype for name, dtype in kept.items() if name.endswith(("scale", ".low", ".high"))} == {torch.float32}
+    assert {dtype for name, dtype in kept.items() if name.endswith("zero_point")} == {torch.int32}
+
+
+@pytest.mark.parametrize("cast", [nn.Module.half, nn.Module.bfloat16, nn.Module.double])
+def test_case_38_casting_the_model_rounds_no_scale_and_no_statistic(cast):
+    prepared = trained(steps=2)
+    parts = ("scale", "zero_point", "low", "high", "num_batches", "average_low", "average_high")
+    before = {name: t for name, t in state(prepared).items() if name.endswith(parts)}
+    after = state(cast(prepared))
+    assert all(
+        torch.equal(after[name], tensor) and after[name].dtype == tensor.dtype for name, tensor in before.items()
+    )
 
 
 def test_under_autocast_it_computes_in_bfloat16_and_learns():

@@ -4,6 +4,7 @@ import torch
 
 from qtool.config.train import AdamWConfig, SgdConfig
 from qtool.errors import FileFormatError, ModelError
+from qtool.numerics.module import FakeQuantize
 from qtool.training.optimizer import (
     load_state_arrays,
     make_optimizer,
@@ -11,6 +12,7 @@ from qtool.training.optimizer import (
     state_arrays,
     trained_parameters,
 )
+from qtool.types import Dtype, Spec
 from tests.training.stand_in import Classifier
 
 KINDS = [SgdConfig(lr=0.1, momentum=0.9, nesterov=True), SgdConfig(momentum=0), AdamWConfig(lr=0.1)]
@@ -31,6 +33,17 @@ def test_settings_reach_torch():
     adamw = make_optimizer(Classifier(), AdamWConfig(lr=0.2, weight_decay=0.3, betas=(0.5, 0.6), eps=1e-3))
     assert isinstance(adamw, torch.optim.AdamW)
     assert {"lr": 0.2, "weight_decay": 0.3, "betas": (0.5, 0.6), "eps": 1e-3}.items() <= adamw.param_groups[0].items()
+
+
+@pytest.mark.parametrize("settings", KINDS, ids=["nesterov", "plain", "adamw"])
+def test_learned_scales_come_last_in_a_group_of_their_own_without_weight_decay(settings):
+    model = torch.nn.Sequential(FakeQuantize(Spec(dtype=Dtype.UINT8, qmin=0, qmax=255)), Classifier())
+    model[0].learn_scale()
+    weights, scales = make_optimizer(model, settings).param_groups
+    assert [id(p) for p in scales["params"]] == [id(model[0].shift)]
+    assert (weights["weight_decay"], scales["weight_decay"]) == (settings.weight_decay, 0.0)
+    assert list(trained_parameters(model))[-1] == "0.shift"
+    set_learning_rate(make_optimizer(model, settings), 0.5)
 
 
 def test_one_step_of_sgd_by_hand():

@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from qtool.errors import NonFiniteError, UncalibratedError, UsageError
+from qtool.errors import NonFiniteError, QtoolWarning, UncalibratedError, UsageError
+from qtool.numerics.qparams import SCALE_FLOOR
 from qtool.runtime.module import RuntimeModel
 from qtool.types import Verdict
 from qtool.workflows.calibrate import calibrate
@@ -200,3 +201,36 @@ def test_case_18_moved_values_keep_their_scale_in_the_converted_program():
     inputs = {node.output: node.inputs[0] for node in converted.plan.nodes if node.op == "layout"}
     assert len(inputs) == 4  # a slice of each of two dimensions, twice
     assert all(grids[output] == grids[source] for output, source in inputs.items())
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_case_21_a_dead_channel_gives_its_bias_and_a_bias_of_zeros_nothing(engine):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Flatten(), nn.Linear(36, 5))
+    model[0].weight.data[1], model[0].bias.data[1] = 0.0, 0.7
+    model[2].bias.data.zero_()
+    x = torch.randn(8, 3, 3, 3)
+    prepared = prepared_on(model, x, engine)
+    calibrate(prepared, [x])
+    converted = convert(prepared)
+    found = prepared.parameters_found()
+    assert all(float(qparams.scale.min()) >= SCALE_FLOOR for qparams in found.activations.values())
+    assert all(float(weight.qparams.scale.min()) >= SCALE_FLOOR for weight in found.weights.values())
+    step = float(found.activations["0"].scale)
+    dead = prepared_on(nn.Sequential(model[0]), x, engine)
+    calibrate(dead, [x])
+    for runtime in (convert(dead), RuntimeModel(convert(dead))):
+        assert float((runtime(x)[:, 1] - 0.7).abs().max()) <= step
+    answers = RuntimeModel(converted)(x)
+    assert answers.isfinite().all()
+    assert max(verify(prepared, converted, (x,)).values()) <= 1
+
+
+def test_case_42_a_model_inside_a_wrapper_is_converted_with_a_note():
+    torch.manual_seed(0)
+    x = torch.randn(4, 6)
+    prepared = prepare(nn.Linear(6, 3), x, {"target": {"backend": "fbgemm"}, "quantize": {"mode": "qat"}})
+    calibrate(prepared, [x])
+    with pytest.warns(QtoolWarning, match="convert takes the model inside of the DataParallel"):
+        converted = convert(nn.DataParallel(prepared))
+    assert torch.equal(converted(x), prepared(x))

@@ -290,7 +290,9 @@ def test_nan_in_the_data_names_the_node_and_is_advised_on_once():
     with pytest.raises(NonFiniteError) as caught:
         train_from_config(with_changes({"data.train.factory": f"{PARTS}:nan_pictures"}))
     said = str(caught.value)
-    assert said.startswith("epoch 1, step 1: at node 'x': 216 NaN and 0 infinite of 216 values reached the observer")
+    assert said.startswith(
+        "epoch 1, step 1: training pass 1: at node 'x': 216 NaN and 0 infinite of 216 values reached the observer"
+    )
     assert said.count("look") == said.count("the data") == 1
     assert "Lower train.optimizer.lr (it is 0.1)" in said
 
@@ -334,3 +336,50 @@ def test_a_worker_that_is_killed_is_told_with_what_to_lower(monkeypatch):
     said = str(caught.value)
     assert said.startswith("a worker process of data.train died (out of memory?): DataLoader worker (pid")
     assert said.endswith("; lower train.num_workers or data.train.batch_size")
+
+
+LEARNED = {
+    "train.scales": "learned",
+    "train.optimizer": {"kind": "sgd", "lr": 0.001},
+    "data.calibrate": {"kind": "synthetic", "count": 8, "batch_size": 4},
+}
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """A training of the scales too."""
+    return trained_whole(LEARNED, tmp_path_factory)
+
+
+def test_learned_scales_are_trained_until_ranges_stay_and_are_what_is_converted(learned):
+    _, uninterrupted = learned
+    models = [from_bytes(from_file(uninterrupted.folder / f"epoch-{epoch:04}.zip").model) for epoch in (2, 3, 4)]
+    shifts = [{n: p.detach() for n, p in m.named_parameters() if n.endswith("shift")} for m in models]
+    assert len(shifts[0]) == len(models[0].scale_parameters()) > 4
+    assert all(not torch.equal(shifts[0][name], shifts[1][name]) for name in shifts[0])
+    assert all(torch.equal(shifts[1][name], shifts[2][name]) for name in shifts[0])
+    model, x = from_bytes(uninterrupted.trained.data), torch.randn(5, 1, 6, 6)
+    assert torch.equal(qtool.convert(model)(x), model(x))
+
+
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_case_61_a_resumed_training_of_scales_is_that_which_nothing_interrupted(learned, epoch, tmp_path):
+    config, uninterrupted = learned
+    resumed = train(config, tmp_path, files={"resume": uninterrupted.folder / f"epoch-{epoch:04}.zip"})
+    assert resumed.trained == uninterrupted.trained
+
+
+def test_scales_cannot_begin_or_cease_to_be_learned_in_a_resume(plain, learned):
+    for (config, uninterrupted), other in ((plain, "learned"), (learned, "observed")):
+        with pytest.raises(UsageError, match=r"the checkpoint was trained with train\.scales: "):
+            train_from_config(
+                changed(config, {"train.scales": other}, "test"),
+                files=Files(resume=uninterrupted.folder / "epoch-0002.zip"),
+                allow_config_change=True,
+            )
+
+
+def test_scales_are_learned_from_ranges_that_are_known():
+    config = with_changes({**LEARNED, "data.calibrate": None})
+    with pytest.raises(UncalibratedError, match=r"train\.scales is 'learned', and 5 of 5 ranges are not known: name"):
+        train_from_config(config)

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from qtool.numerics.kernels import native
+from qtool.numerics.kernels.allocate import allocate_like
 
 BITS = 8
 LARGEST_INT32 = 2**31 - 1
@@ -62,7 +63,7 @@ def select(row: Tensor, bits: Tensor) -> Tensor:
         tensor([1., 0.])
     """
     if row.itemsize in (2, 4, 8) and row.is_contiguous() and bits.is_contiguous() and native.takes(row, bits):
-        selected, count = torch.empty_like(row), row.numel()
+        selected, count = allocate_like(row), row.numel()
         native.functions().qtool_select(
             row.data_ptr(), selected.data_ptr(), bits.data_ptr(), count, row.itemsize, native.threads_for(count)
         )

@@ -6,14 +6,13 @@ pooling of three dimensions: N images, C channels, depth D, height H, width W; m
 
 from __future__ import annotations
 
-import ctypes
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
+from qtool.numerics.kernels import native_max_pool as native
 from qtool.numerics.kernels.fake_quantize import decode
-from qtool.numerics.kernels._provisional import address, native_library
 from qtool.numerics.layout import memory_order
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class Windows(NamedTuple):
     ceil_mode: bool
 
     @classmethod
-    def of(  # noqa: PLR0913 - the arguments of ATen's op
+    def of(
         cls,
         num_dims: int,
         kernel_size: Sequence[int] | int,
@@ -157,9 +156,12 @@ def max_pool_codes(codes: Tensor, windows: Windows, table: Tensor | None = None)
         >>> max_pool_codes(codes, Windows.of(1, 3, 1))
         Pooled(codes=tensor([[[7, 7]]], dtype=torch.uint8), places=tensor([[[1, 0]]], dtype=torch.uint8))
     """
-    x_NCDHW = _as_volumes(codes, windows.num_dims)
-    shape = (*x_NCDHW.shape[:2], *windows.output_size(_size(x_NCDHW)))
-    pooled = _native_codes(x_NCDHW, shape, windows, table) or _aten_codes(x_NCDHW, windows, table)
+    volumes = _as_volumes(codes, windows.num_dims)
+    shape = (*volumes.shape[:2], *windows.output_size(_size(volumes)))
+    if native.takes(volumes):
+        pooled = native.max_pool_codes(volumes, shape, windows, table, _memory_format(volumes))
+    else:
+        pooled = _aten_codes(volumes, windows, table)
     return Pooled(*(_as_given(part, codes, windows.num_dims) for part in pooled))
 
 
@@ -178,13 +180,13 @@ def max_pool_grad(grad: Tensor, places: Tensor, windows: Windows, like: Tensor) 
         Shape of `like`, contiguous or channels-last as that is.
     """
     dims = windows.num_dims
-    like_NCDHW, places_NCDHW, grad_NCDHW = (_as_volumes(x, dims) for x in (like, places, grad))
-    memory_format = _memory_format(like_NCDHW)
-    grad_NCDHW = grad_NCDHW.contiguous(memory_format=memory_format)
-    places_NCDHW = places_NCDHW.contiguous(memory_format=memory_format)
-    dx = _native_grad(grad_NCDHW, places_NCDHW, windows, like_NCDHW)
-    if dx is None:
-        dx = _aten_grad(grad_NCDHW, places_NCDHW, windows, like_NCDHW)
+    input_volumes = _as_volumes(like, dims)
+    memory_format = _memory_format(input_volumes)
+    places, grad = (_as_volumes(x, dims).contiguous(memory_format=memory_format) for x in (places, grad))
+    if grad.dtype in native.GRADIENTS and native.takes(grad, places):
+        dx = native.max_pool_grad(grad, places, input_volumes, windows, memory_format)
+    else:
+        dx = _aten_grad(grad, places, windows, input_volumes)
     return _as_given(dx, like, dims)
 
 
@@ -197,10 +199,10 @@ def _as_volumes(x: Tensor, num_dims: int) -> Tensor:
     return x.contiguous(memory_format=memory_format)
 
 
-def _as_given(x_NCDHW: Tensor, given: Tensor, num_dims: int) -> Tensor:  # noqa: N803 - the letters of the shape
+def _as_given(volumes: Tensor, given: Tensor, num_dims: int) -> Tensor:
     for _ in range(3 - num_dims):
-        x_NCDHW = x_NCDHW.squeeze(2)  # noqa: N806
-    return x_NCDHW if given.dim() == num_dims + 2 else x_NCDHW.squeeze(0)
+        volumes = volumes.squeeze(2)
+    return volumes if given.dim() == num_dims + 2 else volumes.squeeze(0)
 
 
 def _memory_format(x: Tensor) -> torch.memory_format:
@@ -209,27 +211,27 @@ def _memory_format(x: Tensor) -> torch.memory_format:
     return torch.channels_last_3d if is_channels_last else torch.contiguous_format
 
 
-def _size(x_NCDHW: Tensor) -> Triple:  # noqa: N803
-    depth, height, width = x_NCDHW.shape[2:]
+def _size(volumes: Tensor) -> Triple:
+    depth, height, width = volumes.shape[2:]
     return depth, height, width
 
 
-def _aten_codes(x_NCDHW: Tensor, windows: Windows, table: Tensor | None) -> tuple[Tensor, Tensor]:  # noqa: N803
+def _aten_codes(volumes: Tensor, windows: Windows, table: Tensor | None) -> tuple[Tensor, Tensor]:
     if table is not None:
-        x_NCDHW = table[x_NCDHW.view(torch.uint8).long()].view(x_NCDHW.dtype)  # noqa: N806
+        volumes = table[volumes.view(torch.uint8).long()].view(volumes.dtype)
     # float16 holds every code, and is pooled on every device.
-    values, indices = aten.max_pool3d_with_indices(x_NCDHW.half(), *windows[1:])
-    return values.to(x_NCDHW.dtype), _places(indices, windows, _size(x_NCDHW))
+    values, indices = aten.max_pool3d_with_indices(volumes.half(), *windows[1:])
+    return values.to(volumes.dtype), _places(indices, windows, _size(volumes))
 
 
 def _aten_grad(
-    grad_NCDHW: Tensor,  # noqa: N803
-    places_NCDHW: Tensor,  # noqa: N803
+    grad: Tensor,
+    places: Tensor,
     windows: Windows,
-    like_NCDHW: Tensor,  # noqa: N803
+    like: Tensor,
 ) -> Tensor:
-    indices = _indices(places_NCDHW, windows, _size(like_NCDHW))
-    return aten.max_pool3d_with_indices_backward(grad_NCDHW, like_NCDHW, *windows[1:], indices)
+    indices = _indices(places, windows, _size(like))
+    return aten.max_pool3d_with_indices_backward(grad, like, *windows[1:], indices)
 
 
 def _starts(windows: Windows, output: Sequence[int], device: torch.device) -> list[Tensor]:
@@ -243,7 +245,8 @@ def _places(indices: Tensor, windows: Windows, size: Triple) -> Tensor:
     depth, height, width = _starts(windows, indices.shape[2:], indices.device)
     coordinates = (indices // (size[1] * size[2]), indices // size[2] % size[1], indices % size[2])
     kd, kh, kw = (
-        (at - start) // step for at, start, step in zip(coordinates, (depth, height, width), windows.dilation, strict=True)
+        (at - start) // step
+        for at, start, step in zip(coordinates, (depth, height, width), windows.dilation, strict=True)
     )
     return ((kd * windows.kernel[1] + kh) * windows.kernel[2] + kw).to(torch.uint8)
 
@@ -254,62 +257,7 @@ def _indices(places: Tensor, windows: Windows, size: Triple) -> Tensor:
     _, num_rows, num_columns = windows.kernel
     kd, kh, kw = wide // (num_rows * num_columns), wide // num_columns % num_rows, wide % num_columns
     d, h, w = (
-        start + place * step for start, place, step in zip((depth, height, width), (kd, kh, kw), windows.dilation, strict=True)
+        start + place * step
+        for start, place, step in zip((depth, height, width), (kd, kh, kw), windows.dilation, strict=True)
     )
     return (d * size[1] + h) * size[2] + w
-
-
-def _geometry(shape: Sequence[int], output: Sequence[int], windows: Windows, *, channels_last: bool, signed: bool) -> Any:  # noqa: ANN401 - a ctypes array
-    numbers = (*shape, *output, *windows.kernel, *windows.stride, *windows.padding, *windows.dilation)
-    numbers = (*numbers, channels_last, signed)
-    return (ctypes.c_int64 * len(numbers))(*numbers)
-
-
-def _native_codes(
-    x_NCDHW: Tensor,  # noqa: N803
-    shape: tuple[int, ...],
-    windows: Windows,
-    table: Tensor | None,
-) -> tuple[Tensor, Tensor] | None:
-    library = native_library(x_NCDHW)
-    if library is None:
-        return None
-    num_threads = torch.get_num_threads()
-    if table is not None:
-        given, x_NCDHW = x_NCDHW, torch.empty_like(x_NCDHW)  # noqa: N806
-        library.qtool_replace_codes(
-            address(given), address(x_NCDHW), address(table), ctypes.c_int64(given.numel()), num_threads
-        )
-    memory_format = _memory_format(x_NCDHW)
-    is_last = memory_format is torch.channels_last_3d
-    codes = torch.empty(shape, dtype=x_NCDHW.dtype, memory_format=memory_format)
-    places = torch.empty(shape, dtype=torch.uint8, memory_format=memory_format)
-    geometry = _geometry(
-        x_NCDHW.shape, shape[2:], windows, channels_last=is_last, signed=x_NCDHW.dtype.is_signed
-    )
-    failed = library.qtool_max_pool_codes(
-        address(x_NCDHW), address(codes), address(places), geometry, num_threads
-    )
-    if failed:
-        raise MemoryError
-    return codes, places
-
-
-def _native_grad(
-    grad_NCDHW: Tensor,  # noqa: N803
-    places_NCDHW: Tensor,  # noqa: N803
-    windows: Windows,
-    like_NCDHW: Tensor,  # noqa: N803
-) -> Tensor | None:
-    library = native_library(grad_NCDHW) if grad_NCDHW.dtype in _NATIVE_GRADS else None
-    if library is None:
-        return None
-    dx = torch.empty_like(like_NCDHW)
-    is_last = _memory_format(like_NCDHW) is torch.channels_last_3d
-    geometry = _geometry(like_NCDHW.shape, places_NCDHW.shape[2:], windows, channels_last=is_last, signed=False)
-    add_up = getattr(library, _NATIVE_GRADS[grad_NCDHW.dtype])
-    add_up(address(grad_NCDHW), address(places_NCDHW), address(dx), geometry, torch.get_num_threads())
-    return dx
-
-
-_NATIVE_GRADS = {torch.float32: "qtool_max_pool_grad_float32", torch.bfloat16: "qtool_max_pool_grad_bfloat16"}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from qtool.numerics.kernels.allocate import allocate_like
 from qtool.numerics.kernels.channels import planes_or_rows
 from qtool.numerics.kernels.compiled import library
 from qtool.numerics.layout import memory_order
@@ -203,8 +204,8 @@ def quantize(
     """Return what C makes of `x`, dense, with all that `source` says to do with it; fills `bits`."""
     if in_place:
         torch.autograd.graph.increment_version(x)
-    values = x if in_place else torch.empty_like(x)
-    codes = torch.empty_like(x, dtype=grid.code_dtype) if wants_codes and grid is not None else None
+    values = x if in_place else allocate_like(x)
+    codes = allocate_like(x, grid.code_dtype) if wants_codes and grid is not None else None
     range_ = torch.empty(2)
     out = Output(values.data_ptr(), address(codes), address(bits), range_.data_ptr())
     functions().qtool_quantize(source, bounds_of(bounds), grid_of(grid, x), out, threads_for(x.numel()))
@@ -213,7 +214,7 @@ def quantize(
 
 def decode(codes: Tensor, grid: grid.Grid, dtype: torch.dtype) -> Tensor:
     """Return the values of dense codes."""
-    values, count = torch.empty_like(codes, dtype=dtype), codes.numel()
+    values, count = allocate_like(codes, dtype), codes.numel()
     is_signed = codes.dtype == torch.int8
     functions().qtool_decode(
         codes.data_ptr(),
@@ -276,7 +277,7 @@ def normalize_grad(
     """Return the gradient of `x` that lies as planes or as rows, `grad` laid out the same."""
     if in_place:
         torch.autograd.graph.increment_version(x)
-    out = x if in_place else torch.empty_like(x)
+    out = x if in_place else allocate_like(x)
     inner = neighbours(x, 1)
     given = repeated((factor, shift, *(each for each in coefficients if each is not None)), inner)
     told = Gradient(x.data_ptr(), grad.data_ptr(), out.data_ptr(), *map(address, given))

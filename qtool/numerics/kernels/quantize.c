@@ -338,28 +338,37 @@ void qtool_decode(const uint8_t *codes, int is_signed, const Grid *grid, void *v
 /* ---- masks ---- */
 
 #define SELECT(name, word)                                                                                             \
-    INLINE void name(const word *grad, word *restrict passing, const uint8_t *restrict bits, int64_t count,            \
-                     int threads) {                                                                                    \
-        _Pragma("omp parallel for schedule(static) num_threads(threads) if (threads > 1)") for (int64_t i = 0;         \
-                                                                                                i < count / 8; i++) {  \
-            for (int k = 0; k < 8; k++)                                                                                \
-                passing[8 * i + k] = grad[8 * i + k] & (word) - (word)(bits[i] >> k & 1);                              \
+    static void name(const word *restrict grad, word *restrict passing, const uint8_t *restrict bits, int64_t count) { \
+        typedef word Eight __attribute__((vector_size(8 * sizeof(word))));                                             \
+        const Eight places = {1, 2, 4, 8, 16, 32, 64, 128};                                                            \
+        for (int64_t i = 0; i < count / 8; i++) {                                                                      \
+            Eight kept;                                                                                                \
+            memcpy(&kept, grad + 8 * i, sizeof kept);                                                                  \
+            kept &= (Eight)((places & (word)bits[i]) != 0);                                                            \
+            memcpy(passing + 8 * i, &kept, sizeof kept);                                                               \
         }                                                                                                              \
         for (int64_t i = count / 8 * 8; i < count; i++)                                                                \
-            passing[i] = grad[i] & (word) - (word)(bits[i / 8] >> (i % 8) & 1);                                        \
+            passing[i] = bits[i / 8] >> (i % 8) & 1 ? grad[i] : 0;                                                     \
     }
 SELECT(select16, uint16_t)
 SELECT(select32, uint32_t)
 SELECT(select64, uint64_t)
 
 /* Where a bit is 0, so are all bits of the element: +0 in every float format. */
-void qtool_select(const void *grad, void *passing, const uint8_t *bits, int64_t count, int item_bytes, int threads) {
-    if (item_bytes == 2)
-        select16(grad, passing, bits, count, threads);
-    else if (item_bytes == 4)
-        select32(grad, passing, bits, count, threads);
-    else
-        select64(grad, passing, bits, count, threads);
+void qtool_select(const char *grad, char *passing, const uint8_t *bits, int64_t count, int item_bytes, int threads) {
+    const int64_t blocks = (count + BLOCK - 1) / BLOCK;
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+    for (int64_t block = 0; block < blocks; block++) {
+        const int64_t position = block * BLOCK, length = smaller(BLOCK, count - position);
+        const void *from = grad + position * item_bytes;
+        void *to = passing + position * item_bytes;
+        if (item_bytes == 2)
+            select16(from, to, bits + position / 8, length);
+        else if (item_bytes == 4)
+            select32(from, to, bits + position / 8, length);
+        else
+            select64(from, to, bits + position / 8, length);
+    }
 }
 
 /* Writes the indices of the bits that are 0; the caller knows how many there are. */
