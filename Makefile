@@ -44,8 +44,12 @@ type: $(READY) ## mypy
 test: $(READY) ## the quick tests, in two processes
 	$(PYTEST) -m "not slow" --numprocesses 2 --dist loadfile
 
-bench: $(READY) ## how long things take
+bench: $(READY) ## how long things take; what training takes, the short form
 	$(PYTHON) benchmarks/bench.py
+	$(PYTHON) -m benchmarks.training --models mobilenet_v2 resnet18 --batch 8 --rounds 5 --autocast --peers
+	$(PYTHON) -m benchmarks.fake_quantize --rounds 5
+	-@bash examples/fetch_fashion_mnist.sh
+	$(PYTHON) -m benchmarks.mask_bits
 
 fuzz: $(READY) ## the property tests, those of the file readers too, with many more examples
 	$(PYTEST) --hypothesis-profile fuzz -m hypothesis

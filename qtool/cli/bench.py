@@ -43,9 +43,9 @@ def _modes(_context: click.Context, _parameter: click.Parameter, value: str) -> 
     names = [name.strip() for name in value.split(",")]
     for name in names:
         if name not in list(Memory):
-            known = ", ".join(Memory)
-            meant = nearest(name, [mode.value for mode in Memory]) or "."
-            msg = f"--modes: {name!r} is no memory mode{meant} Use some of: {known}."
+            known = [mode.value for mode in Memory]
+            hint = nearest(name, known) or "."
+            msg = f"--modes: {name!r} is no memory mode{hint} Use some of: {', '.join(known)}."
             raise UsageError(msg)
     return tuple(dict.fromkeys(map(Memory, names)))
 
