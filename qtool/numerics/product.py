@@ -45,7 +45,9 @@ class Convolution:
     transposed: bool
 
     def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Return the result for a batch of inputs."""
+        """Return the result for a batch of inputs, or for one input without a batch."""
+        if x.dim() == self._num_dims - 1:
+            return self.forward(x.unsqueeze(0), weight, bias).squeeze(0)
         return torch.ops.aten.convolution(
             x,
             weight,
@@ -60,6 +62,9 @@ class Convolution:
 
     def backward(self, grad: Tensor, x: Tensor, weight: Tensor, wanted: Wanted) -> Gradients:
         """Return the gradients for that of the result."""
+        if x.dim() == self._num_dims - 1:
+            of_batch = self.backward(grad.unsqueeze(0), x.unsqueeze(0), weight, wanted)
+            return of_batch._replace(x=None if of_batch.x is None else of_batch.x.squeeze(0))
         num_channels = grad.shape[1]
         found = torch.ops.aten.convolution_backward(
             grad,
@@ -75,6 +80,11 @@ class Convolution:
             list(wanted),
         )
         return Gradients(*(tensor if asked else None for tensor, asked in zip(found, wanted, strict=True)))
+
+    @property
+    def _num_dims(self) -> int:
+        """Dimensions of an input with its batch."""
+        return len(self.stride) + 2
 
     def num_products(self, weight_shape: torch.Size) -> int:
         """Return how many products make one element of the result.

@@ -50,7 +50,8 @@ def through_pickle(model):
 
 
 def through_state_dict(model):
-    fresh = prepared_for_training()
+    is_per_channel = any(point.fake_quantize.scale.dim() for point in model.weights.values())
+    fresh = prepared_for_training(granularity="channel" if is_per_channel else "tensor")
     fresh.load_state_dict(model.state_dict())
     return fresh.train(model.training)
 
