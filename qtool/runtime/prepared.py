@@ -179,7 +179,8 @@ class PreparedModel(Filed):
             UsageError: it is none of these.
         """
         if memory not in list(Memory):
-            msg = f"memory={str(memory)!r} is not a mode: there are {', '.join(Memory)}{nearest(str(memory), Memory)}"
+            meant = nearest(str(memory), map(str, Memory))
+            msg = f"memory={str(memory)!r} is not a mode: there are {', '.join(Memory)}{meant}"
             raise UsageError(msg)
         self._memory = Memory(memory)
         for layer in self._training.layers if self._training is not None else ():
