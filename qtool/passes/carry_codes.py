@@ -11,16 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx import Node, map_arg
 
+from qtool.numerics.grid import NO_BOUNDS
 from qtool.numerics.input_keeping import SAVES_INPUT
 from qtool.numerics.kept_as_codes import kept_as_codes
 from qtool.numerics.max_pool import NUM_DIMS as MAX_POOLS
 from qtool.numerics.max_pool import max_pool
 from qtool.numerics.moved import MOVES, moved
-from qtool.passes.training_layer import TrainingLayer
+from qtool.passes.insert import add_point
+from qtool.passes.ops import PATTERNS, argument
+from qtool.passes.training_layer import LayerPoints, TrainingLayer, product_of
 from qtool.passes.training_point import TrainingPoint, values_of
+from qtool.types import MAC_OPS
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
+
+
+LAYERS = "qtool/layers"
+
+_PRODUCTS = frozenset(target for target, op in PATTERNS.items() if op in MAC_OPS)
 
 
 def carry_codes(module: GraphModule) -> None:
@@ -45,6 +54,8 @@ def _read_codes(module: GraphModule, node: Node, coded: set[Node], values: dict[
     if node.op == "call_function" and node.target is operator.getitem:
         node.target = _piece
         coded.add(node)
+    elif node.op == "call_function" and node.target in _PRODUCTS and node.args[1] not in coded:
+        coded.add(_layer_in_float(module, node))
     elif node.op == "call_function" and node.target in MOVES:
         _call(node, moved)
         coded.add(node)
@@ -61,6 +72,18 @@ def _call(node: Node, function: Any) -> None:  # noqa: ANN401 - a function of an
     op: Any = node.target
     node.args = (op, *node.args)
     node.target = function
+
+
+def _layer_in_float(module: GraphModule, node: Node) -> Node:
+    """Put a layer in the place of a product that stays float, so that it keeps the codes of its input."""
+    layer = TrainingLayer(product_of(node), NO_BOUNDS, LayerPoints(weight=None, batch_norm=None, activation=None))
+    path = add_point(module, LAYERS, node.name, layer)
+    with module.graph.inserting_after(node):
+        made = module.graph.call_module(path, (*node.args[:2], argument(node, 2, "bias")))
+    made.meta = dict(node.meta)
+    node.replace_all_uses_with(made)
+    module.graph.erase_node(node)
+    return made
 
 
 def _piece(pieces: Any, index: int) -> Any:  # noqa: ANN401 - Coded, of a list of them

@@ -16,15 +16,13 @@ from torch.fx import Node
 
 from qtool.errors import UsageError
 from qtool.numerics.grid import NO_BOUNDS, Bounds
-from qtool.numerics.product import Convolution, Linear
 from qtool.passes.batch_norm_point import BatchNormPoint
-from qtool.passes.carry_codes import carry_codes
+from qtool.passes.carry_codes import LAYERS, carry_codes
 from qtool.passes.insert import EPS, Prepared, add_point, finish, insert_activations, multiplying_nodes
-from qtool.passes.match import conv_geometry
 from qtool.passes.naming import node_names
 from qtool.passes.ops import argument, clamp_bounds, value
 from qtool.passes.points import ActivationPoint
-from qtool.passes.training_layer import LayerPoints, TrainingLayer
+from qtool.passes.training_layer import LayerPoints, TrainingLayer, product_of
 from qtool.passes.training_point import TrainingPoint
 from qtool.types import Op
 
@@ -33,13 +31,11 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
     from torch.fx.node import Argument
 
-    from qtool.numerics.product import Product
     from qtool.plan import NodePlan, Plan
 
 aten = torch.ops.aten
 
 BATCH_NORMS = "qtool/batch_norms"
-LAYERS = "qtool/layers"
 POINTS = "qtool/points"
 COUNTER = "num_batches_tracked"
 
@@ -161,21 +157,6 @@ def _insert_layer(module: GraphModule, node_plan: NodePlan, node: Node, prepared
     with module.graph.inserting_after(chain[-1]):
         made = module.graph.call_module(path, (node.args[0], node.args[1], argument(node, 2, "bias"), *statistics))
     _replace(chain, made)
-
-
-def product_of(node: Node) -> Product:
-    """Return the product that a convolution or linear node computes."""
-    if node.target is aten.linear.default:
-        return Linear()
-    geometry = conv_geometry(node)
-    return Convolution(
-        stride=geometry.stride,
-        padding=geometry.padding,
-        dilation=geometry.dilation,
-        output_padding=geometry.output_padding or (0,) * len(geometry.stride),
-        groups=geometry.groups,
-        transposed=geometry.is_transposed,
-    )
 
 
 def _insert_training_points(module: GraphModule) -> None:

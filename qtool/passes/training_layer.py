@@ -13,11 +13,15 @@ from torch import Tensor, nn
 from qtool.numerics.coded import Coded
 from qtool.numerics.corrected_layer import FoldedTensors, run_corrected_layer
 from qtool.numerics.layer import Kept, Layer, LayerTensors, run_layer
+from qtool.numerics.product import Convolution, Linear
+from qtool.passes.match import conv_geometry
 from qtool.passes.training_point import clamped, coded_at
 from qtool.types import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from torch.fx import Node
 
     from qtool.numerics.grid import Bounds, Grid
     from qtool.numerics.layer import LayerResult
@@ -82,7 +86,8 @@ class TrainingLayer(nn.Module):
         x = x if isinstance(x, Coded) else Coded(x)
         norm = _BatchNormTensors.of(*batch_norm) if batch_norm else None
         weight_point, norm_point, point = self.points
-        if not any(each is not None and each.is_quantizing for each in (weight_point, point)):
+        is_quantizing = any(each is not None and each.is_quantizing for each in (weight_point, point))
+        if not is_quantizing and x.codes is None:
             return self._in_float(x.values, weight, bias, norm)
         layer = Layer(
             product=self.product,
@@ -133,6 +138,21 @@ class TrainingLayer(nn.Module):
     def extra_repr(self) -> str:
         """Return what it does in a line."""
         return f"{self.product}, {self.bounds}, {self.memory.value}"
+
+
+def product_of(node: Node) -> Product:
+    """Return the product that a convolution or linear node computes."""
+    if node.target is torch.ops.aten.linear.default:
+        return Linear()
+    geometry = conv_geometry(node)
+    return Convolution(
+        stride=geometry.stride,
+        padding=geometry.padding,
+        dilation=geometry.dilation,
+        output_padding=geometry.output_padding or (0,) * len(geometry.stride),
+        groups=geometry.groups,
+        transposed=geometry.is_transposed,
+    )
 
 
 class _BatchNormTensors(NamedTuple):
