@@ -222,7 +222,7 @@ def conditions(options: argparse.Namespace) -> dict[str, object]:
     return {
         "num_threads": torch.get_num_threads(),
         "torch": torch.__version__,
-        "cpu_flags": list(host_facts().isa_flags() or ()),
+        "cpu_flags": list(host_facts().isa_flags or ()),
         "malloc": malloc_in_words(options.malloc),
         "default_malloc": malloc_in_words(Malloc.DEFAULT),
         "peak": peak_source(),
@@ -235,7 +235,7 @@ def conditions(options: argparse.Namespace) -> dict[str, object]:
 def conditions_in_words(options: argparse.Namespace) -> str:
     facts = conditions(options)
     return (
-        f"{facts['num_threads']} threads, torch {facts['torch']}, {' '.join(host_facts().isa_flags() or ())}\n"
+        f"{facts['num_threads']} threads, torch {facts['torch']}, {' '.join(host_facts().isa_flags or ())}\n"
         f"default peak: {facts['default_malloc']}; all else: {facts['malloc']}; peaks: {facts['peak']}\n"
         f"medians of {options.rounds} alternating rounds; bars are for batch 32 (ResNet50: 16) of 224x224"
     )
