@@ -83,36 +83,32 @@ def main() -> int:
     warnings.simplefilter("ignore")  # torch's own flows announce their end many times
     rows: list[Row] = []
     savings: list[Saving] = []
+    print(conditions_in_words(options))
     for name in options.models:
         model, prepared, x = made(name, options.batch or BATCHES[name])
         title = f"{name}, batch {x.shape[0]}"
         for memory_format in chosen_formats(options.memory_format):
             steps = all_steps(model, prepared, x, options, memory_format)
             costs = measured(steps, options, f"{title}, {memory_format}")
-            rows += [row(name, title, memory_format, cost, costs) for cost in costs]
+            rows += shown([row(name, title, memory_format, cost, costs) for cost in costs])
+        if options.off_to_on:
+            rows += shown(off_to_on(prepared, x, title, options))
         if options.autocast:
             savings += under_autocast(model, prepared, x, title, options.modes)
-        if options.off_to_on:
-            rows += off_to_on(prepared, x, title, options)
-    show(rows, savings, options)
-    if options.json:
-        facts = {
-            "conditions": conditions(options),
-            "rows": list(map(asdict, rows)),
-            "autocast": list(map(asdict, savings)),
-        }
-        options.json.write_text(json.dumps(facts, indent=2))
+        write_json(rows, savings, options)
     return 0
 
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--models", nargs="+", choices=list(BATCHES), default=list(BATCHES))
-    parser.add_argument("--modes", nargs="*", type=Memory, choices=list(Memory), default=list(Memory))
+    parser.add_argument("--modes", nargs="*", type=Memory, choices=list(Memory), default=list(Memory), metavar="MODE")
     parser.add_argument("--batch", type=int, help="another batch than the bars are for")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--memory-format", choices=[*MEMORY_FORMATS, "both"], default="contiguous")
-    parser.add_argument("--malloc", type=Malloc, choices=[Malloc.RETURN, Malloc.KEEP], default=Malloc.RETURN)
+    parser.add_argument(
+        "--malloc", type=Malloc, choices=[Malloc.RETURN, Malloc.KEEP], default=Malloc.RETURN, metavar="return|keep"
+    )
     parser.add_argument("--autocast", action="store_true", help="saved bytes under bfloat16 autocast too")
     parser.add_argument("--off-to-on", action="store_true", help="qtool's model against itself without fake-quantize")
     parser.add_argument("--peers", action="store_true", help="torch.ao FX and torchao PT2E too")
@@ -182,7 +178,7 @@ def under_autocast(
         cast()
         found.append((step.name, saved_by(cast.forward, step.model).num_bytes))
     reference = found[0][1]
-    return [
+    savings = [
         Saving(
             model=title,
             way=name,
@@ -192,6 +188,12 @@ def under_autocast(
         )
         for name, num_bytes in found
     ]
+    for saving in savings:
+        print(
+            f"{title}, bfloat16 autocast, {saving.way}: saved {saving.saved_bytes / MIB:.0f} MiB, "
+            f"{saving.ratio:.2f} of float {saving.verdict}"
+        )
+    return savings
 
 
 def off_to_on(prepared: PreparedModel, x: Tensor, title: str, options: argparse.Namespace) -> list[Row]:
@@ -220,7 +222,7 @@ def conditions(options: argparse.Namespace) -> dict[str, object]:
     return {
         "num_threads": torch.get_num_threads(),
         "torch": torch.__version__,
-        "cpu_flags": list(host_facts().isa_flags() or ()),
+        "cpu_flags": list(host_facts().isa_flags or ()),
         "malloc": malloc_in_words(options.malloc),
         "default_malloc": malloc_in_words(Malloc.DEFAULT),
         "peak": peak_source(),
@@ -230,28 +232,31 @@ def conditions(options: argparse.Namespace) -> dict[str, object]:
     }
 
 
-def show(rows: list[Row], savings: list[Saving], options: argparse.Namespace) -> None:
-    """Print the tables."""
+def conditions_in_words(options: argparse.Namespace) -> str:
     facts = conditions(options)
-    print(
-        f"{facts['num_threads']} threads, torch {facts['torch']}, {' '.join(facts['cpu_flags'])}\n"
+    return (
+        f"{facts['num_threads']} threads, torch {facts['torch']}, {' '.join(host_facts().isa_flags or ())}\n"
         f"default peak: {facts['default_malloc']}; all else: {facts['malloc']}; peaks: {facts['peak']}\n"
         f"medians of {options.rounds} alternating rounds; bars are for batch 32 (ResNet50: 16) of 224x224"
     )
-    groups = dict.fromkeys((row.model, row.memory_format, row.against) for row in rows)
-    for model, memory_format, against in groups:
-        table = Table(title=f"{model}, {memory_format}; ratios to {against}")
-        for heading in ("", "saved MiB", "ratio", "peak MiB", "ratio", "fixed malloc", "ratio", "step ms", "ratio", ""):
-            table.add_column(heading, justify="right" if heading else "left")
-        for row in rows:
-            if (row.model, row.memory_format, row.against) == (model, memory_format, against):
-                table.add_row(*cells(row))
-        Console(width=150).print(table)
-    for saving in savings:
-        print(
-            f"{saving.model}, bfloat16 autocast, {saving.way}: saved {saving.saved_bytes / MIB:.0f} MiB, "
-            f"{saving.ratio:.2f} of float {saving.verdict}"
-        )
+
+
+def write_json(rows: list[Row], savings: list[Saving], options: argparse.Namespace) -> None:
+    """Write what is known so far: a long run that is ended early has not been for nothing."""
+    if options.json:
+        tables = {"rows": [asdict(row) for row in rows], "autocast": [asdict(saving) for saving in savings]}
+        options.json.write_text(json.dumps({"conditions": conditions(options), **tables}, indent=2))
+
+
+def shown(rows: list[Row]) -> list[Row]:
+    """Print one table and return its rows."""
+    table = Table(title=f"{rows[0].model}, {rows[0].memory_format}; ratios to {rows[0].against}")
+    for heading in ("", "saved MiB", "ratio", "peak MiB", "ratio", "fixed malloc", "ratio", "step ms", "ratio", ""):
+        table.add_column(heading, justify="right" if heading else "left")
+    for row in rows:
+        table.add_row(*cells(row))
+    Console(width=150).print(table)
+    return rows
 
 
 def cells(row: Row) -> list[str]:
