@@ -472,7 +472,6 @@ void qtool_blocked_indices(const uint8_t *bits, int64_t count, void *indices, in
 /* ---- sums in the order of ordered_sum.py ---- */
 
 typedef double Four __attribute__((vector_size(32)));
-typedef float FourFloats __attribute__((vector_size(16)));
 
 typedef int Ints __attribute__((vector_size(32)));
 typedef float Floats __attribute__((vector_size(32)));
@@ -481,39 +480,46 @@ typedef struct {
     Four total[4], product[4]; /* of 16 lanes */
 } Lanes;
 
+INLINE Four four_at(const float *x) { /* as a loop: compilers convert it in one instruction */
+    double wide[4];
+    Four four;
+    for (int i = 0; i < 4; i++)
+        wide[i] = (double)x[i];
+    memcpy(&four, wide, sizeof four);
+    return four;
+}
+
 /* Add rows of 16 lanes: of g and of g * x. */
 INLINE void add_rows(Lanes *lanes, const float *g, const float *x, int64_t rows) {
+    Lanes sums = *lanes;
     for (int64_t row = 0; row < rows; row++) {
 #pragma GCC unroll 4
         for (int k = 0; k < 4; k++) {
-            FourFloats narrow_g, narrow_x;
-            memcpy(&narrow_g, g + 16 * row + 4 * k, sizeof narrow_g);
-            memcpy(&narrow_x, x + 16 * row + 4 * k, sizeof narrow_x);
-            const Four wide_g = __builtin_convertvector(narrow_g, Four);
-            lanes->total[k] += wide_g;
-            lanes->product[k] += wide_g * __builtin_convertvector(narrow_x, Four); /* exact: one rounding, the sum's */
+            const Four wide_g = four_at(g + 16 * row + 4 * k);
+            sums.total[k] += wide_g;
+            sums.product[k] += wide_g * four_at(x + 16 * row + 4 * k); /* exact: one rounding, the sum's */
         }
     }
+    *lanes = sums;
 }
 
 INLINE Floats chosen(Ints mask, Floats yes, Floats no) { return (Floats)((mask & (Ints)yes) | (~mask & (Ints)no)); }
 
 /* Bring the range of each of 16 lanes up to date; NaN changes nothing. */
 INLINE void widen_range(const float *x, int64_t rows, float *low, float *high) {
-    Floats lows[2], highs[2];
-    memcpy(lows, low, sizeof lows);
-    memcpy(highs, high, sizeof highs);
-    for (int64_t row = 0; row < rows; row++) {
 #pragma GCC unroll 2
-        for (int k = 0; k < 2; k++) {
-            Floats eight;
-            memcpy(&eight, x + 16 * row + 8 * k, sizeof eight);
-            lows[k] = chosen(eight < lows[k], eight, lows[k]);
-            highs[k] = chosen(eight > highs[k], eight, highs[k]);
+    for (int k = 0; k < FAN_IN; k += 8) {
+        Floats lowest, highest, eight;
+        memcpy(&lowest, low + k, sizeof lowest);
+        memcpy(&highest, high + k, sizeof highest);
+        for (int64_t row = 0; row < rows; row++) {
+            memcpy(&eight, x + FAN_IN * row + k, sizeof eight);
+            lowest = chosen(eight < lowest, eight, lowest);
+            highest = chosen(eight > highest, eight, highest);
         }
+        memcpy(low + k, &lowest, sizeof lowest);
+        memcpy(high + k, &highest, sizeof highest);
     }
-    memcpy(low, lows, sizeof lows);
-    memcpy(high, highs, sizeof highs);
 }
 
 /* Leave in items[0] the sum of `count` items of `width`; 0 of none. */
