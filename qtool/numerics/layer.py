@@ -202,7 +202,7 @@ class _Layer(torch.autograd.Function):
             mean, variance, *_ = channel_statistics(z)
         else:
             mean, variance = (statistic.to(torch.float64, copy=True) for statistic in given.running)
-        norm = _Normalization(layer.eps, given.gamma, given.beta, mean, variance)
+        norm = _Normalization.of(layer.eps, given.gamma, given.beta, mean, variance)
         keeps = layer.kept.result
         values, codes, low, high = normalize_quantize(
             z, *norm.affine(z.dtype), layer.bounds, given.grid, in_place=not keeps
@@ -304,7 +304,7 @@ def _grad_of_normalization(
     assert layer.eps is not None
     assert saved.mean is not None
     assert saved.variance is not None
-    norm = _Normalization(layer.eps, saved.gamma, saved.beta, saved.mean, saved.variance)
+    norm = _Normalization.of(layer.eps, saved.gamma, saved.beta, saved.mean, saved.variance)
     factor, shift = norm.affine(z.dtype)
     sum_grad, sum_grad_d = normalize_sums(z, grad, factor, shift, saved.mean, layer.bounds, grid)
     coefficients = Coefficients(factor)
@@ -322,23 +322,25 @@ def _grad_of_normalization(
 
 
 class _Normalization(NamedTuple):
-    """A batch norm as one number a channel to multiply with, and one to add."""
+    """A batch norm as one number a channel to multiply with, and one to add.
 
-    eps: float
-    gamma: Tensor | None
+    Attributes:
+        mean: float64 (C,).
+        reciprocal: 1 / sqrt(variance + eps), float64 (C,).
+        factor: gamma / sqrt(variance + eps), float64 (C,).
+        beta: (C,), or None for zero.
+    """
+
+    mean: Tensor
+    reciprocal: Tensor
+    factor: Tensor
     beta: Tensor | None
-    mean: Tensor  # float64 (C,)
-    variance: Tensor  # float64 (C,)
 
-    @property
-    def reciprocal(self) -> Tensor:
-        """1 / sqrt(variance + eps), float64 (C,)."""
-        return (self.variance + self.eps).rsqrt()
-
-    @property
-    def factor(self) -> Tensor:
-        """Gamma / sqrt(variance + eps), float64 (C,)."""
-        return self.reciprocal if self.gamma is None else self.reciprocal * self.gamma.double()
+    @staticmethod
+    def of(eps: float, gamma: Tensor | None, beta: Tensor | None, mean: Tensor, variance: Tensor) -> _Normalization:
+        """Return it from the tensors of a batch norm; mean and variance float64."""
+        reciprocal = (variance + eps).rsqrt()
+        return _Normalization(mean, reciprocal, reciprocal if gamma is None else reciprocal * gamma.double(), beta)
 
     def affine(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return factor and shift for values of a dtype: float64 (C,) for float64, else float32."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from math import inf
 from typing import TYPE_CHECKING
 
 import torch
@@ -118,7 +119,7 @@ class ActivationPoint(Point):
         """
         if not self.is_observing or bool(low > high):
             return
-        if self.observer.needs_values or not bool(low.isfinite() & high.isfinite()):
+        if self.observer.needs_values or not bool((low > -inf) & (high < inf)):
             self._observe(values())
         else:
             self.observer.update_range(low, high)

@@ -146,8 +146,8 @@ class WeightPoint(Point):
         observer = make_observer(self.spec.observer, axis=self.spec.axis, is_weight=True)
         observer.update(observed)
         scale, zero_point = observer.qparams(self.spec)
-        folded_bias = fold_bias(bias, batch_norm) if batch_norm is not None else bias
         if not self.folds_codes:
+            folded_bias = fold_bias(bias, batch_norm) if batch_norm is not None else bias
             scale = self._with_room(scale, folded_bias, input_scale)
         self.input_scale.copy_(input_scale)
         self.settle(QParams(scale, zero_point))

@@ -147,7 +147,8 @@ class PreparedModel(Filed):
             return
         self._settled_versions = self._versions
         for name, point in self._prepared.distinct_weights().items():
-            point.begin_step(self._prepared.sources[name].tensors(self._prepared.module)[2])
+            if point.folds_in_training:
+                point.begin_step(self._prepared.sources[name].tensors(self._prepared.module)[2])
         if self.mode is Mode.FAKE_QUANTIZE and not self._observers_frozen and not self.learns_scales:
             settle(self._prepared, self.plan, observed=training.observed)
 

@@ -38,7 +38,7 @@ def planes_or_rows(x: Tensor) -> Tensor:
     """Return a dense `x` as a view `(R, C)` where its channels lie innermost, else `(N, C, S)`."""
     if is_rows(x):
         return _channels_last(x).reshape(-1, x.shape[1])
-    return x.reshape(*x.shape[:2], x[0, 0].numel() if x.numel() else 0)
+    return x.reshape(*x.shape[:2], x.shape[2:].numel() if x.numel() else 0)
 
 
 def beside(per_channel: Tensor, x: Tensor) -> Tensor:

@@ -154,7 +154,8 @@ def grid_of(grid: grid.Grid | None, x: Tensor) -> Grid:
     if grid is None:
         return Grid()
     inner = LARGE if grid.axis is None else neighbours(x, grid.axis)
-    scale, zero_point = repeated((grid.scale, grid.zero_point.to(torch.int32)), inner)
+    numbers = grid.scale, grid.zero_point.to(torch.int32)
+    scale, zero_point = numbers if grid.axis is None else repeated(numbers, inner)
     told = Grid(scale.data_ptr(), zero_point.data_ptr(), scale.numel(), inner, grid.qmin, grid.qmax)
     told.alive = scale, zero_point
     return told
@@ -162,6 +163,8 @@ def grid_of(grid: grid.Grid | None, x: Tensor) -> Grid:
 
 def neighbours(x: Tensor, axis: int) -> int:
     """Return how many neighbours in memory share an index of an axis of the dense `x`; 1 where it lies innermost."""
+    if x.is_contiguous():  # mostly, and then there is no order to find
+        return prod(x.shape[axis % x.dim() + 1 :])
     order = memory_order(x)
     inside = order[order.index(axis % x.dim()) + 1 :]
     return prod(x.shape[dim] for dim in inside)

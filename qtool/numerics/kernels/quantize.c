@@ -75,33 +75,93 @@ INLINE float clamped(float y, float low, float high) { /* NaN stays */
     return y > high ? high : y;
 }
 
+INLINE float to_step(float y, float inverse, float zero_point) { return rintf(y * inverse) + zero_point; }
+
+/* ---- where the gradient passes ---- */
+
 INLINE int inside(float y, Bounds bounds) {
     return (y == y) & ((y > bounds.low) | !bounds.has_low) & ((y < bounds.high) | !bounds.has_high);
 }
 
-INLINE float to_step(float y, float inverse, float zero_point) { return rintf(y * inverse) + zero_point; }
+typedef struct {
+    float low, high; /* both included */
+} Interval;
+
+/* The float of an index that orders them all: -infinity to infinity, the zeros beside each other. */
+INLINE float float_at(int64_t index) {
+    const uint32_t bits = index >= 0 ? (uint32_t)index : (uint32_t)(-1 - index) | 0x80000000u;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* Whether y lies above the low end (side -1) or below the high end (side 1) of what passes. */
+static int passes_end(float y, int side, const Grid *grid, Bounds bounds) {
+    const int on = side < 0 ? (y > bounds.low) | !bounds.has_low : (y < bounds.high) | !bounds.has_high;
+    if (!grid->scale)
+        return on;
+    const float code = to_step(clamped(y, bounds.low, bounds.high), 1.0f / *grid->scale, (float)*grid->zero_point);
+    return on & (side < 0 ? code >= grid->qmin : code <= grid->qmax);
+}
+
+/* Where the gradient passes for a grid of one scale, or without one. Each step from a value to its code keeps the order
+ * of values, so it is an interval; each end of it is looked for among all floats, halving them. */
+static Interval passing_interval(const Grid *grid, Bounds bounds) {
+    const int64_t infinity = 0x7f800000, beyond = infinity + 1;
+    int64_t low = -beyond, high = beyond; /* the first that passes the low end */
+    while (low < high) {
+        const int64_t middle = (low + high) >> 1;
+        if (passes_end(float_at(middle), -1, grid, bounds))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    const int64_t first = low;
+    low = -beyond - 1, high = infinity; /* the last that passes the high end */
+    while (low < high) {
+        const int64_t middle = (low + high + 1) >> 1;
+        if (passes_end(float_at(middle), 1, grid, bounds))
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    if (first > low)
+        return (Interval){INFINITY, -INFINITY};
+    return (Interval){float_at(first), float_at(low)};
+}
 
 /* ---- where a run of elements with parameters side by side (step 1) or shared (step 0) ends ---- */
 
 typedef struct {
-    int64_t index, length;
+    int64_t index, length, left; /* `left` of the elements asked for, this run included */
     int step;
 } Run;
 
-INLINE Run run_at(int64_t position, int64_t left, int64_t channels, int64_t inner) {
+INLINE Run first_run(int64_t position, int64_t left, int64_t channels, int64_t inner) {
     if (inner == 1) {
-        int64_t index = position % channels;
-        return (Run){index, smaller(channels - index, left), 1};
+        const int64_t index = position % channels;
+        return (Run){index, smaller(channels - index, left), left, 1};
     }
-    return (Run){position / inner % channels, smaller(inner - position % inner, left), 0};
+    const int64_t row = position / inner;
+    return (Run){row % channels, smaller(inner - (position - row * inner), left), left, 0};
+}
+
+/* Of length 0 at the end. No division: where a run is short, one would take as long as the run. */
+INLINE Run next_run(Run run, int64_t channels, int64_t inner) {
+    const int64_t left = run.left - run.length;
+    if (run.step)
+        return (Run){0, smaller(channels, left), left, 1};
+    return (Run){run.index + 1 < channels ? run.index + 1 : 0, smaller(inner, left), left, 0};
 }
 
 /* ---- spans: one loop each over elements of one run ---- */
 
-INLINE void affine_span(float *restrict y, int64_t length, const float *factor, const float *shift, const int step) {
+/* `y` may be `x`. */
+INLINE void affine_span(const float *x, float *y, int64_t length, const float *factor, const float *shift,
+                        const int step, Bounds bounds) {
 #pragma omp simd
     for (int64_t i = 0; i < length; i++)
-        y[i] = y[i] * factor[i * step] + shift[i * step];
+        y[i] = clamped(x[i] * factor[i * step] + shift[i * step], bounds.low, bounds.high);
 }
 
 INLINE void grid_span(const float *restrict y, float *restrict values, uint8_t *restrict codes,
@@ -118,33 +178,33 @@ INLINE void grid_span(const float *restrict y, float *restrict values, uint8_t *
     }
 }
 
-/* Without bounds, the gradient passes where clamping to the codes changed nothing. */
-INLINE void plain_grid_span(const float *restrict y, float *restrict values, uint8_t *restrict codes,
-                            uint8_t *restrict pass, int64_t length, float scale, float zero, float qmin, float qmax) {
-    const float inverse = 1.0f / scale;
-#pragma omp simd
-    for (int64_t i = 0; i < length; i++) {
-        const float wanted = to_step(y[i], inverse, zero);
-        const float got = clamped(wanted, qmin, qmax);
-        values[i] = (got - zero) * scale;
-        codes[i] = (uint8_t)(int32_t)got;
-        pass[i] = (uint8_t)(wanted == got);
-    }
-}
-
-INLINE void passing_span(const float *x, const float *grad, float *restrict passing, int64_t length,
-                         const float *factor, const float *shift, const int step, const Grid *grid, Bounds bounds) {
-    const int has_grid = grid->scale != NULL;
-    const float inverse = has_grid ? 1.0f / *grid->scale : 0.0f;
-    const float zero = has_grid ? (float)*grid->zero_point : 0.0f;
+/* With one scale for all, what passes is an interval. */
+INLINE void one_scale_span(const float *restrict y, float *restrict values, uint8_t *restrict codes,
+                           uint8_t *restrict pass, int64_t length, const Grid *grid, Interval passing,
+                           const int wants_pass) {
+    const float scale = *grid->scale, inverse = 1.0f / scale, zero = (float)*grid->zero_point;
     const float qmin = grid->qmin, qmax = grid->qmax;
 #pragma omp simd
     for (int64_t i = 0; i < length; i++) {
-        const float y = x[i] * factor[i * step] + shift[i * step];
-        const float code = to_step(clamped(y, bounds.low, bounds.high), inverse, zero);
-        const int on = ((code >= qmin) & (code <= qmax)) | !has_grid;
-        passing[i] = on & inside(y, bounds) ? grad[i] : 0.0f;
+        const float got = clamped(to_step(y[i], inverse, zero), qmin, qmax);
+        values[i] = (got - zero) * scale;
+        codes[i] = (uint8_t)(int32_t)got;
+        if (wants_pass)
+            pass[i] = (uint8_t)((y[i] >= passing.low) & (y[i] <= passing.high));
     }
+}
+
+/* The gradient where y passes, else 0. */
+INLINE float passed(float x, float grad, float factor, float shift, Interval passing) {
+    const float y = x * factor + shift;
+    return (y >= passing.low) & (y <= passing.high) ? grad : 0.0f;
+}
+
+INLINE void passing_span(const float *x, const float *grad, float *restrict g, int64_t length, const float *factor,
+                         const float *shift, const int step, Interval passing) {
+#pragma omp simd
+    for (int64_t i = 0; i < length; i++)
+        g[i] = passed(x[i], grad[i], factor[i * step], shift[i * step], passing);
 }
 
 /* ---- blocks ---- */
@@ -167,32 +227,39 @@ INLINE void widen(const void *source, int64_t position, float *restrict wide, in
 
 /* The block's values after sum or affine and activation: in `y`, or where they lie already. */
 static const float *load_block(const Input *in, const void *out, Bounds bounds, int64_t position, int64_t length,
-                               float *restrict y) {
-    const int is_plain = !in->addend && !in->factor && !bounds.has_low && !bounds.has_high;
-    if (is_plain && in->dtype == FLOAT32 && in->values != out)
-        return (const float *)in->values + position;
-    widen(in->values, position, y, length, in->dtype);
+                               float *y) {
+    const float *x = (const float *)in->values + position;
+    const int is_bounded = bounds.has_low || bounds.has_high;
+    if (in->dtype != FLOAT32) {
+        widen(in->values, position, y, length, in->dtype);
+        x = y;
+    }
+    if (in->factor) {
+        int64_t done = 0;
+        for (Run run = first_run(position, length, in->channels, in->inner); run.length;
+             run = next_run(run, in->channels, in->inner)) {
+            const float *factor = in->factor + run.index, *shift = in->shift + run.index;
+            if (run.step)
+                affine_span(x + done, y + done, run.length, factor, shift, 1, bounds);
+            else
+                affine_span(x + done, y + done, run.length, factor, shift, 0, bounds);
+            done += run.length;
+        }
+        return y;
+    }
     if (in->addend) {
         float addend[BLOCK];
         widen(in->addend, position, addend, length, in->dtype);
 #pragma omp simd
         for (int64_t i = 0; i < length; i++)
-            y[i] = y[i] + addend[i];
+            y[i] = clamped(x[i] + addend[i], bounds.low, bounds.high);
+        return y;
     }
-    for (int64_t done = 0; in->factor && done < length;) {
-        const Run run = run_at(position + done, length - done, in->channels, in->inner);
-        const float *factor = in->factor + run.index, *shift = in->shift + run.index;
-        if (run.step)
-            affine_span(y + done, run.length, factor, shift, 1);
-        else
-            affine_span(y + done, run.length, factor, shift, 0);
-        done += run.length;
-    }
-    if (bounds.has_low || bounds.has_high) {
+    if (!is_bounded && in->dtype == FLOAT32 && in->values != out)
+        return x;
 #pragma omp simd
-        for (int64_t i = 0; i < length; i++)
-            y[i] = clamped(y[i], bounds.low, bounds.high);
-    }
+    for (int64_t i = 0; i < length; i++)
+        y[i] = clamped(x[i], bounds.low, bounds.high);
     return y;
 }
 
@@ -211,7 +278,8 @@ static void add_range(const float *restrict y, int64_t length, Tally *tally) {
 }
 
 static void quantize_block(const float *restrict y, float *restrict values, uint8_t *restrict codes,
-                           uint8_t *restrict pass, int64_t position, int64_t length, const Grid *grid, Bounds bounds) {
+                           uint8_t *restrict pass, int64_t position, int64_t length, const Grid *grid, Bounds bounds,
+                           Interval passing, int wants_pass) {
     if (!grid->scale) {
 #pragma omp simd
         for (int64_t i = 0; i < length; i++) {
@@ -220,21 +288,24 @@ static void quantize_block(const float *restrict y, float *restrict values, uint
         }
         return;
     }
-    const int is_bounded = bounds.has_low || bounds.has_high;
-    for (int64_t done = 0; done < length;) {
-        const Run run = run_at(position + done, length - done, grid->channels, grid->inner);
+    if (grid->channels == 1) {
+        if (wants_pass)
+            one_scale_span(y, values, codes, pass, length, grid, passing, 1);
+        else
+            one_scale_span(y, values, codes, pass, length, grid, passing, 0);
+        return;
+    }
+    int64_t done = 0;
+    for (Run run = first_run(position, length, grid->channels, grid->inner); run.length;
+         run = next_run(run, grid->channels, grid->inner)) {
         const float *scale = grid->scale + run.index;
         const int32_t *zero = grid->zero_point + run.index;
-        const float *from = y + done;
         if (run.step)
-            grid_span(from, values + done, codes + done, pass + done, run.length, scale, zero, 1, grid->qmin,
-                      grid->qmax, bounds);
-        else if (is_bounded)
-            grid_span(from, values + done, codes + done, pass + done, run.length, scale, zero, 0, grid->qmin,
+            grid_span(y + done, values + done, codes + done, pass + done, run.length, scale, zero, 1, grid->qmin,
                       grid->qmax, bounds);
         else
-            plain_grid_span(from, values + done, codes + done, pass + done, run.length, *scale, (float)*zero,
-                            grid->qmin, grid->qmax);
+            grid_span(y + done, values + done, codes + done, pass + done, run.length, scale, zero, 0, grid->qmin,
+                      grid->qmax, bounds);
         done += run.length;
     }
 }
@@ -259,6 +330,8 @@ static int64_t pack_block(uint8_t *restrict pass, int64_t length, uint8_t *restr
 
 void qtool_quantize(const Input *in, Bounds bounds, const Grid *grid, Output *out, int threads) {
     const int64_t blocks = (in->count + BLOCK - 1) / BLOCK;
+    const int is_single = !grid->scale || grid->channels == 1;
+    const Interval interval = is_single ? passing_interval(grid, bounds) : (Interval){0};
     float low = INFINITY, high = -INFINITY;
     int has_nan = 0;
     int64_t passing = 0;
@@ -273,7 +346,7 @@ void qtool_quantize(const Input *in, Bounds bounds, const Grid *grid, Output *ou
         add_range(y, length, &tally);
         float *values = in->dtype == FLOAT32 ? (float *)out->values + position : narrow;
         uint8_t *codes = out->codes ? out->codes + position : unwanted;
-        quantize_block(y, values, codes, pass, position, length, grid, bounds);
+        quantize_block(y, values, codes, pass, position, length, grid, bounds, interval, out->bits != NULL);
         if (in->dtype == BFLOAT16) {
             uint16_t *halves = (uint16_t *)out->values + position;
 #pragma omp simd
@@ -311,8 +384,9 @@ void qtool_decode(const uint8_t *codes, int is_signed, const Grid *grid, void *v
         float narrow[BLOCK];
         const int64_t position = block * BLOCK, length = smaller(BLOCK, count - position);
         float *wide = dtype == FLOAT32 ? (float *)values + position : narrow;
-        for (int64_t done = 0; done < length;) {
-            const Run run = run_at(position + done, length - done, grid->channels, grid->inner);
+        int64_t done = 0;
+        for (Run run = first_run(position, length, grid->channels, grid->inner); run.length;
+             run = next_run(run, grid->channels, grid->inner)) {
             const float *scale = grid->scale + run.index;
             const int32_t *zero = grid->zero_point + run.index;
             const uint8_t *from = codes + position + done;
@@ -398,24 +472,54 @@ void qtool_blocked_indices(const uint8_t *bits, int64_t count, void *indices, in
 /* ---- sums in the order of ordered_sum.py ---- */
 
 typedef double Four __attribute__((vector_size(32)));
-typedef float FourFloats __attribute__((vector_size(16)));
 
-/* Add `rows` rows of 16 lanes, from 0: sums of g and of g * x. */
-static void add_chunk(const float *g, const float *x, int rows, double *restrict total, double *restrict product) {
-    Four t[4] = {{0}}, p[4] = {{0}};
-    for (int row = 0; row < rows; row++) {
+typedef int Ints __attribute__((vector_size(32)));
+typedef float Floats __attribute__((vector_size(32)));
+
+typedef struct {
+    Four total[4], product[4]; /* of 16 lanes */
+} Lanes;
+
+INLINE Four four_at(const float *x) { /* as a loop: compilers convert it in one instruction */
+    double wide[4];
+    Four four;
+    for (int i = 0; i < 4; i++)
+        wide[i] = (double)x[i];
+    memcpy(&four, wide, sizeof four);
+    return four;
+}
+
+/* Add rows of 16 lanes: of g and of g * x. */
+INLINE void add_rows(Lanes *lanes, const float *g, const float *x, int64_t rows) {
+    Lanes sums = *lanes;
+    for (int64_t row = 0; row < rows; row++) {
 #pragma GCC unroll 4
         for (int k = 0; k < 4; k++) {
-            FourFloats narrow_g, narrow_x;
-            memcpy(&narrow_g, g + 16 * row + 4 * k, sizeof narrow_g);
-            memcpy(&narrow_x, x + 16 * row + 4 * k, sizeof narrow_x);
-            const Four wide_g = __builtin_convertvector(narrow_g, Four);
-            t[k] += wide_g;
-            p[k] += wide_g * __builtin_convertvector(narrow_x, Four); /* exact, so a sum and one rounding */
+            const Four wide_g = four_at(g + 16 * row + 4 * k);
+            sums.total[k] += wide_g;
+            sums.product[k] += wide_g * four_at(x + 16 * row + 4 * k); /* exact: one rounding, the sum's */
         }
     }
-    memcpy(total, t, sizeof t);
-    memcpy(product, p, sizeof p);
+    *lanes = sums;
+}
+
+INLINE Floats chosen(Ints mask, Floats yes, Floats no) { return (Floats)((mask & (Ints)yes) | (~mask & (Ints)no)); }
+
+/* Bring the range of each of 16 lanes up to date; NaN changes nothing. */
+INLINE void widen_range(const float *x, int64_t rows, float *low, float *high) {
+#pragma GCC unroll 2
+    for (int k = 0; k < FAN_IN; k += 8) {
+        Floats lowest, highest, eight;
+        memcpy(&lowest, low + k, sizeof lowest);
+        memcpy(&highest, high + k, sizeof highest);
+        for (int64_t row = 0; row < rows; row++) {
+            memcpy(&eight, x + FAN_IN * row + k, sizeof eight);
+            lowest = chosen(eight < lowest, eight, lowest);
+            highest = chosen(eight > highest, eight, highest);
+        }
+        memcpy(low + k, &lowest, sizeof lowest);
+        memcpy(high + k, &highest, sizeof highest);
+    }
 }
 
 /* Leave in items[0] the sum of `count` items of `width`; 0 of none. */
@@ -425,25 +529,27 @@ static void fold(double *items, int64_t count, int64_t width) {
     while (count > 1) {
         const int64_t groups = (count + FAN_IN - 1) / FAN_IN;
         for (int64_t group = 0; group < groups; group++) {
-            double *into = items + group * width;
+            double *into = items + group * width; /* no group after this one begins before it */
             const double *from = items + group * FAN_IN * width;
             const int64_t members = smaller(FAN_IN, count - group * FAN_IN);
-            for (int64_t i = 0; i < width; i++) {
-                double sum = 0.0;
-                for (int64_t member = 0; member < members; member++)
-                    sum += from[member * width + i];
-                into[i] = sum;
+#pragma omp simd
+            for (int64_t i = 0; i < width; i++)
+                into[i] = 0.0 + from[i];
+            for (int64_t member = 1; member < members; member++) {
+#pragma omp simd
+                for (int64_t i = 0; i < width; i++)
+                    into[i] += from[member * width + i];
             }
         }
         count = groups;
     }
 }
 
-static double across_lanes(double *lanes) {
-    for (int half = FAN_IN / 2; half; half /= 2)
-        for (int i = 0; i < half; i++)
-            lanes[i] = lanes[i] + lanes[i + half];
-    return lanes[0];
+static double across_lanes(const double *lanes) {
+    Four v[4];
+    memcpy(v, lanes, sizeof v);
+    const Four four = (v[0] + v[2]) + (v[1] + v[3]); /* by 8, by 4 */
+    return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
 typedef struct {
@@ -473,57 +579,92 @@ static void settle_range(const Channels *in, Sums *out) {
 }
 
 /* The sums of one plane; `lanes` has room for 16 doubles a chunk, twice. */
-static void sum_plane(const Channels *in, int64_t index, const Grid *grid, Bounds bounds, double *lanes,
-                      double *total, double *product, float *low, float *high) {
+INLINE void sum_plane(const Channels *in, int64_t index, Interval passing, double *lanes, double *total,
+                      double *product, float *low, float *high, const int has_grad) {
     const int64_t plane = in->plane, chunks = (plane + CHUNK - 1) / CHUNK, channel = index % in->channels;
-    const float *x = in->x + index * plane;
     double *products = lanes + chunks * FAN_IN;
-    Tally tally = {INFINITY, -INFINITY, 0};
     for (int64_t chunk = 0; chunk < chunks; chunk++) {
-        float g[CHUNK], padded[CHUNK];
-        const int64_t length = smaller(CHUNK, plane - chunk * CHUNK), rows = (length + FAN_IN - 1) / FAN_IN;
-        const float *from = x + chunk * CHUNK, *weight = from;
-        if (in->grad) {
-            passing_span(from, in->grad + index * plane + chunk * CHUNK, g, length, in->factor + channel,
-                         in->shift + channel, 0, grid, bounds);
+        const int64_t start = chunk * CHUNK, length = smaller(CHUNK, plane - start);
+        const int64_t rows = length / FAN_IN, rest = length % FAN_IN;
+        const float *x = in->x + index * plane + start, *weight = x;
+        float g[CHUNK];
+        Lanes sums = {{{0}}, {{0}}};
+        if (has_grad) {
+            const float *grad = in->grad + index * plane + start;
+            passing_span(x, grad, g, length, in->factor + channel, in->shift + channel, 0, passing);
             weight = g;
         } else {
-            add_range(from, length, &tally);
+            widen_range(x, rows, low, high);
         }
-        if (length < rows * FAN_IN) {
-            memset(padded, 0, sizeof padded);
-            memcpy(padded, from, sizeof(float) * length);
-            memset(g + length, 0, sizeof(float) * (rows * FAN_IN - length));
-            weight = in->grad ? g : padded;
-            from = padded;
+        add_rows(&sums, weight, x, rows);
+        if (rest) {
+            float last[FAN_IN] = {0}, last_weight[FAN_IN] = {0};
+            memcpy(last, x + rows * FAN_IN, sizeof(float) * rest);
+            memcpy(last_weight, weight + rows * FAN_IN, sizeof(float) * rest);
+            add_rows(&sums, last_weight, last, 1);
+            for (int64_t i = 0; i < rest && !has_grad; i++) {
+                low[i] = last[i] < low[i] ? last[i] : low[i];
+                high[i] = last[i] > high[i] ? last[i] : high[i];
+            }
         }
-        add_chunk(weight, from, (int)rows, lanes + chunk * FAN_IN, products + chunk * FAN_IN);
+        memcpy(lanes + chunk * FAN_IN, sums.total, sizeof sums.total);
+        memcpy(products + chunk * FAN_IN, sums.product, sizeof sums.product);
     }
     fold(lanes, chunks, FAN_IN);
     fold(products, chunks, FAN_IN);
     *total = across_lanes(lanes);
     *product = across_lanes(products);
-    *low = tally.low;
-    *high = tally.high;
+}
+
+static void fill_range(float *low, float *high, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        low[i] = INFINITY;
+        high[i] = -INFINITY;
+    }
+}
+
+/* Bring the range of each channel up to date with that of its lanes. */
+static void merge_range(Sums *out, const float *low, const float *high, int64_t channels, int64_t lanes) {
+    for (int64_t c = 0; c < channels; c++)
+        for (int64_t i = c * lanes; i < (c + 1) * lanes; i++) {
+            out->low[c] = low[i] < out->low[c] ? low[i] : out->low[c];
+            out->high[c] = high[i] > out->high[c] ? high[i] : out->high[c];
+        }
 }
 
 /* Returns 0, or 1 where there is no memory. */
 int qtool_plane_sums(const Channels *in, Bounds bounds, const Grid *grid, Sums *out, int threads) {
     const int64_t planes = in->batch * in->channels, room = (in->plane / CHUNK + 1) * FAN_IN * 2;
     const int64_t places = planes + in->channels; /* sums of no images need their place too */
+    const int64_t ranges = out->low ? in->channels * FAN_IN : 0; /* a range for each lane: no loop has to join them */
+    const Interval passing = passing_interval(grid, bounds);
     double *totals = malloc(sizeof(double) * (places + 1) * 2), *products = totals + places;
-    float *lows = malloc(sizeof(float) * (planes + 1) * 2), *highs = lows + planes + 1;
-    int failed = !totals || !lows;
+    int failed = !totals;
+    if (out->low)
+        fill_range(out->low, out->high, in->channels);
     if (!failed) {
 #pragma omp parallel num_threads(threads) if (threads > 1) reduction(| : failed)
         {
             double *lanes = malloc(sizeof(double) * room);
-            failed = !lanes;
+            float *low = malloc(sizeof(float) * (ranges + 1) * 2), *high = low + ranges;
+            failed = !lanes || !low;
+            if (!failed)
+                fill_range(low, high, ranges);
 #pragma omp for schedule(static)
-            for (int64_t i = 0; i < planes; i++)
-                if (lanes)
-                    sum_plane(in, i, grid, bounds, lanes, totals + i, products + i, lows + i, highs + i);
+            for (int64_t i = 0; i < planes; i++) {
+                const int64_t range = i % in->channels * FAN_IN;
+                if (failed)
+                    continue;
+                if (out->low)
+                    sum_plane(in, i, passing, lanes, totals + i, products + i, low + range, high + range, 0);
+                else
+                    sum_plane(in, i, passing, lanes, totals + i, products + i, NULL, NULL, 1);
+            }
+#pragma omp critical
+            if (!failed && out->low)
+                merge_range(out, low, high, in->channels, FAN_IN);
             free(lanes);
+            free(low);
         }
     }
     if (!failed) {
@@ -531,25 +672,16 @@ int qtool_plane_sums(const Channels *in, Bounds bounds, const Grid *grid, Sums *
         fold(products, in->batch, in->channels);
         memcpy(out->total, totals, sizeof(double) * in->channels);
         memcpy(out->product, products, sizeof(double) * in->channels);
-        for (int64_t c = 0; c < in->channels && out->low; c++) {
-            out->low[c] = INFINITY;
-            out->high[c] = -INFINITY;
-            for (int64_t i = c; i < planes; i += in->channels) {
-                out->low[c] = lows[i] < out->low[c] ? lows[i] : out->low[c];
-                out->high[c] = highs[i] > out->high[c] ? highs[i] : out->high[c];
-            }
-        }
         if (out->low)
             settle_range(in, out);
     }
     free(totals);
-    free(lows);
     return failed;
 }
 
 /* The sums of up to 256 rows: of 16 rows from 0, and of 16 of these from 0. */
-static void sum_rows(const Channels *in, int64_t first, const Grid *grid, Bounds bounds, double *restrict few,
-                     float *restrict g, double *restrict total, float *restrict low, float *restrict high) {
+static void sum_rows(const Channels *in, int64_t first, Interval passing, double *restrict few, float *restrict g,
+                     double *restrict total, float *restrict low, float *restrict high) {
     const int64_t width = in->channels, last = smaller(first + CHUNK, in->rows);
     double *restrict product = total + width;
     memset(total, 0, sizeof(double) * 2 * width);
@@ -560,7 +692,7 @@ static void sum_rows(const Channels *in, int64_t first, const Grid *grid, Bounds
             const int64_t rows = smaller(in->tile, end - at);
             const float *x = in->x + at * width;
             if (in->grad)
-                passing_span(x, in->grad + at * width, g, rows * width, in->factor, in->shift, 1, grid, bounds);
+                passing_span(x, in->grad + at * width, g, rows * width, in->factor, in->shift, 1, passing);
             for (int64_t r = 0; r < rows; r++) {
                 const float *from = x + r * width, *weight = in->grad ? g + r * width : from;
 #pragma omp simd
@@ -586,12 +718,11 @@ static void sum_rows(const Channels *in, int64_t first, const Grid *grid, Bounds
 
 int qtool_row_sums(const Channels *in, Bounds bounds, const Grid *grid, Sums *out, int threads) {
     const int64_t width = in->channels, units = (in->rows + CHUNK - 1) / CHUNK;
+    const Interval passing = passing_interval(grid, bounds);
     double *sums = malloc(sizeof(double) * (units + 1) * 2 * width + 1);
     int failed = !sums;
-    for (int64_t c = 0; c < width && out->low; c++) {
-        out->low[c] = INFINITY;
-        out->high[c] = -INFINITY;
-    }
+    if (out->low)
+        fill_range(out->low, out->high, width);
     if (!failed) {
 #pragma omp parallel num_threads(threads) if (threads > 1) reduction(| : failed)
         {
@@ -599,19 +730,15 @@ int qtool_row_sums(const Channels *in, Bounds bounds, const Grid *grid, Sums *ou
             float *g = malloc(sizeof(float) * (in->tile + 2) * width + 1), *low = g + in->tile * width;
             float *high = low + width;
             failed = !few || !g;
-            for (int64_t c = 0; c < width && !failed; c++) {
-                low[c] = INFINITY;
-                high[c] = -INFINITY;
-            }
+            if (!failed)
+                fill_range(low, high, width);
 #pragma omp for schedule(static)
             for (int64_t unit = 0; unit < units; unit++)
                 if (few && g)
-                    sum_rows(in, unit * CHUNK, grid, bounds, few, g, sums + unit * 2 * width, low, high);
+                    sum_rows(in, unit * CHUNK, passing, few, g, sums + unit * 2 * width, low, high);
 #pragma omp critical
-            for (int64_t c = 0; c < width && !failed && out->low; c++) {
-                out->low[c] = low[c] < out->low[c] ? low[c] : out->low[c];
-                out->high[c] = high[c] > out->high[c] ? high[c] : out->high[c];
-            }
+            if (!failed && out->low)
+                merge_range(out, low, high, width, 1);
             free(few);
             free(g);
         }
@@ -636,11 +763,16 @@ typedef struct {
     int64_t channels, inner, count;
 } Gradient;
 
-INLINE void grad_span(const float *x, const float *restrict g, float *out, int64_t length, const float *a,
-                      const float *m, const float *b, const float *k, const int step, const int is_frozen) {
+INLINE void grad_span(const Gradient *in, int64_t at, int64_t length, int64_t c, Interval passing, const int step,
+                      const int is_frozen) {
+    const float *x = in->x + at, *grad = in->grad + at;
+    const float *factor = in->factor + c, *shift = in->shift + c, *a = in->a + c;
+    const float *m = is_frozen ? NULL : in->m + c, *b = is_frozen ? NULL : in->b + c, *k = is_frozen ? NULL : in->k + c;
+    float *out = in->out + at;
 #pragma omp simd
     for (int64_t i = 0; i < length; i++) {
-        const float direct = g[i] * a[i * step];
+        const float g = passed(x[i], grad[i], factor[i * step], shift[i * step], passing);
+        const float direct = g * a[i * step];
         out[i] = is_frozen ? direct : direct + ((x[i] - m[i * step]) * b[i * step] + k[i * step]);
     }
 }
@@ -648,29 +780,21 @@ INLINE void grad_span(const float *x, const float *restrict g, float *out, int64
 void qtool_normalize_grad(const Gradient *in, Bounds bounds, const Grid *grid, int threads) {
     const int64_t blocks = (in->count + BLOCK - 1) / BLOCK;
     const int is_frozen = in->m == NULL;
+    const Interval passing = passing_interval(grid, bounds);
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
     for (int64_t block = 0; block < blocks; block++) {
-        float g[BLOCK];
-        const int64_t end = smaller((block + 1) * BLOCK, in->count);
-        for (int64_t at = block * BLOCK; at < end;) {
-            const Run run = run_at(at, end - at, in->channels, in->inner);
-            const int64_t c = run.index, length = run.length;
-            const float *x = in->x + at, *grad = in->grad + at;
-            float *out = in->out + at;
-            if (run.step) {
-                passing_span(x, grad, g, length, in->factor + c, in->shift + c, 1, grid, bounds);
-                if (is_frozen)
-                    grad_span(x, g, out, length, in->a + c, NULL, NULL, NULL, 1, 1);
-                else
-                    grad_span(x, g, out, length, in->a + c, in->m + c, in->b + c, in->k + c, 1, 0);
-            } else {
-                passing_span(x, grad, g, length, in->factor + c, in->shift + c, 0, grid, bounds);
-                if (is_frozen)
-                    grad_span(x, g, out, length, in->a + c, NULL, NULL, NULL, 0, 1);
-                else
-                    grad_span(x, g, out, length, in->a + c, in->m + c, in->b + c, in->k + c, 0, 0);
-            }
-            at += length;
+        int64_t at = block * BLOCK;
+        for (Run run = first_run(at, smaller(BLOCK, in->count - at), in->channels, in->inner); run.length;
+             run = next_run(run, in->channels, in->inner)) {
+            if (run.step && is_frozen)
+                grad_span(in, at, run.length, run.index, passing, 1, 1);
+            else if (run.step)
+                grad_span(in, at, run.length, run.index, passing, 1, 0);
+            else if (is_frozen)
+                grad_span(in, at, run.length, run.index, passing, 0, 1);
+            else
+                grad_span(in, at, run.length, run.index, passing, 0, 0);
+            at += run.length;
         }
     }
 }
