@@ -1,9 +1,9 @@
 """What a training step costs: float, each memory mode of qtool, others' flows; beside what it must cost at most.
 
 Saved are storages alive between forward and backward that were not before (parameters, buffers and the batch itself
-left out); the peak is the highest resident size of a step over the one before it. Steps alternate in one process; a
-time ratio is the median of the ratios round by round. All is measured under a fixed malloc setting, the peak under
-glibc's default too. Ratios are to float in the same memory format.
+left out); the peak is the highest resident size of a step over the one before it. The steps of a table alternate in one
+process, its own; a time ratio is the median of the ratios round by round. All is measured under a fixed malloc setting,
+the peak under glibc's default too. Ratios are to float in the same memory format.
 
     python -m benchmarks.training --memory-format both --peers --json training.json     the whole table, an hour
     make bench                                                                          batch 8, without ResNet50
@@ -17,9 +17,11 @@ import json
 import sys
 import time
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torchvision
@@ -39,6 +41,8 @@ from qtool.types import Memory
 from qtool.workflows.bench import BenchSettings, stand_in_loss, training_steps
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor, nn
 
     from qtool.runtime.prepared import PreparedModel
@@ -80,23 +84,25 @@ class Saving:
 
 def main() -> int:
     options = parsed()
-    warnings.simplefilter("ignore")  # torch's own flows announce their end many times
     rows: list[Row] = []
     savings: list[Saving] = []
     print(conditions_in_words(options))
     for name in options.models:
-        model, prepared, x = made(name, options.batch or BATCHES[name])
-        title = f"{name}, batch {x.shape[0]}"
         for memory_format in chosen_formats(options.memory_format):
-            steps = all_steps(model, prepared, x, options, memory_format)
-            costs = measured(steps, options, f"{title}, {memory_format}")
-            rows += shown([row(name, title, memory_format, cost, costs) for cost in costs])
+            rows += shown(in_own_process(beside_float, name, memory_format, options))
+            write_json(rows, savings, options)
         if options.off_to_on:
-            rows += shown(off_to_on(prepared, x, title, options))
+            rows += shown(in_own_process(off_to_on, name, options))
         if options.autocast:
-            savings += under_autocast(model, prepared, x, title, options.modes)
+            savings += in_own_process(under_autocast, name, options)
         write_json(rows, savings, options)
     return 0
+
+
+def in_own_process(work: Callable[..., list[Any]], *args: object) -> list[Any]:
+    """Return what `work` returns in a fresh process: only there has malloc its default, which nothing leads back to."""
+    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(work, *args).result()
 
 
 def parsed() -> argparse.Namespace:
@@ -120,14 +126,29 @@ def chosen_formats(word: str) -> tuple[str, ...]:
     return MEMORY_FORMATS if word == "both" else (word,)
 
 
-def made(name: str, batch: int) -> tuple[nn.Module, PreparedModel, Tensor]:
+def made(name: str, options: argparse.Namespace) -> tuple[nn.Module, PreparedModel, Tensor]:
     """Return the float model, the same prepared and calibrated, and the batch."""
+    warnings.simplefilter("ignore")  # torch's own flows announce their end many times
     torch.manual_seed(0)
+    batch = options.batch or BATCHES[name]
     model = getattr(torchvision.models, name)(weights=None).train()
     x = torch.randn(batch, 3, 224, 224)
     prepared = qtool.prepare(model, x[:2], CONFIG)
     qtool.calibrate(prepared, [x[:8]])
     return model, prepared, x
+
+
+def titled(name: str, x: Tensor) -> str:
+    return f"{name}, batch {x.shape[0]}"
+
+
+def beside_float(name: str, memory_format: str, options: argparse.Namespace) -> list[Row]:
+    """Return a row for float, each mode and each peer, in one memory format."""
+    model, prepared, x = made(name, options)
+    title = titled(name, x)
+    steps = all_steps(model, prepared, x, options, memory_format)
+    costs = measured(steps, options, f"{title}, {memory_format}")
+    return [row(name, title, memory_format, cost, costs) for cost in costs]
 
 
 def all_steps(
@@ -167,11 +188,10 @@ def row(name: str, title: str, memory_format: str, cost: StepCost, costs: list[S
     return Row(model=title, memory_format=memory_format, against="float", cost=cost, verdicts=verdicts)
 
 
-def under_autocast(
-    model: nn.Module, prepared: PreparedModel, x: Tensor, title: str, modes: list[Memory]
-) -> list[Saving]:
+def under_autocast(name: str, options: argparse.Namespace) -> list[Saving]:
     """Return what is saved under bfloat16 autocast."""
-    steps = training_steps(copy.deepcopy(model), prepared, (x,), stand_in_loss(), BenchSettings(modes=tuple(modes)))
+    model, prepared, x = made(name, options)
+    steps = training_steps(model, prepared, (x,), stand_in_loss(), BenchSettings(modes=tuple(options.modes)))
     found = []
     for step in steps:
         cast = TrainingStep(**{**vars(step), "autocast": True})
@@ -180,24 +200,26 @@ def under_autocast(
     reference = found[0][1]
     savings = [
         Saving(
-            model=title,
-            way=name,
+            model=titled(name, x),
+            way=way,
             saved_bytes=num_bytes,
             ratio=num_bytes / reference,
-            verdict=AUTOCAST.verdict(num_bytes / reference) if name == Memory.COMPRESSED else "",
+            verdict=AUTOCAST.verdict(num_bytes / reference) if way == Memory.COMPRESSED else "",
         )
-        for name, num_bytes in found
+        for way, num_bytes in found
     ]
     for saving in savings:
         print(
-            f"{title}, bfloat16 autocast, {saving.way}: saved {saving.saved_bytes / MIB:.0f} MiB, "
+            f"{saving.model}, bfloat16 autocast, {saving.way}: saved {saving.saved_bytes / MIB:.0f} MiB, "
             f"{saving.ratio:.2f} of float {saving.verdict}"
         )
     return savings
 
 
-def off_to_on(prepared: PreparedModel, x: Tensor, title: str, options: argparse.Namespace) -> list[Row]:
+def off_to_on(name: str, options: argparse.Namespace) -> list[Row]:
     """Return the prepared model without any fake-quantize, and each mode against that."""
+    _, prepared, x = made(name, options)
+    title = titled(name, x)
     settings = BenchSettings(modes=tuple(options.modes))
     off = copy.deepcopy(prepared).train()
     off.set_mode(Mode.FLOAT)

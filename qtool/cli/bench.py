@@ -34,6 +34,9 @@ Examples:
 ZIP_MAGIC = b"PK"
 """What a model file begins with, and no config."""
 
+HEAD_BYTES = 4096
+"""How much is looked at to tell the two apart; a binary file has a zero byte in as many, and no text has."""
+
 MEMORY_FORMATS = ("contiguous", "channels_last")
 HEADER = ("", "saved MiB", "ratio", "peak MiB", "ratio", "peak, fixed malloc", "ratio", "step ms", "ratio")
 
@@ -126,9 +129,16 @@ def _given(file: str, settings: tuple[str, ...]) -> Config | Path | bytes:
 
 def _begins_like_a_model(source: Path | bytes) -> bool:
     if isinstance(source, bytes):
-        return source.startswith(ZIP_MAGIC)
-    with source.open("rb") as opened:
-        return opened.read(len(ZIP_MAGIC)) == ZIP_MAGIC
+        name, head = "stdin", source[:HEAD_BYTES]
+    else:
+        with source.open("rb") as opened:
+            name, head = repr(str(source)), opened.read(HEAD_BYTES)
+    if head.startswith(ZIP_MAGIC):
+        return True
+    if b"\0" in head:
+        msg = f"{name} is neither a config, which is text in UTF-8, nor a model file that prepare or train wrote"
+        raise UsageError(msg)
+    return False
 
 
 def _bench(given: Config | Path | bytes, wanted: BenchSettings) -> Bench:

@@ -48,6 +48,7 @@ train:
   schedule: {kind: cosine}  # lets the rate fall to nothing
   freeze_batch_norm_after: 3  # epochs after which statistics of batch norms stay
   freeze_observers_after: 4  # epochs after which ranges stay
+  memory: compressed  # what is kept for backward; the numbers are the same with recompute, which keeps least
 Then: qtool train FILE -o trained.pt2 --checkpoints run"""
 
 

@@ -72,9 +72,11 @@ def test_config_from_stdin(bench, write_config, monkeypatch):
         ("prepared.pt2", ("--set", "target.isa=vnni"), "--set replaces a value of a config"),
         ("model.yaml", ("--modes", "standard,compresed"), "'compresed' is no memory mode; did you mean 'compressed'?"),
         ("missing.yaml", (), "there is no file"),
+        ("model.onnx", (), "model.onnx' is neither a config, which is text in UTF-8, nor a model file"),
     ],
 )
 def test_what_is_refused(bench, files, file, options, message):
+    (files / "model.onnx").write_bytes(b"\x08\x0a\x12\x07pytorch\x00\xd5\x00")
     status, out, err = bench(files / file, *options)
     assert (status, out) == (2, "")
     assert message in err

@@ -60,6 +60,7 @@ def test_the_suggested_training_is_right_too():
     default = TrainConfig(epochs=10)
     assert config.train.freeze_batch_norm_after == default.freeze_batch_norm_after
     assert config.train.freeze_observers_after == default.freeze_observers_after
+    assert config.train.memory == default.memory
     assert command == "Then: qtool train FILE -o trained.pt2 --checkpoints run"
 
 
