@@ -24,6 +24,7 @@ from torch import Tensor
 
 from qtool.numerics.coded import Coded
 from qtool.numerics.first_order import first_order_only
+from qtool.numerics.kernels.allocate import make_room
 from qtool.numerics.kernels.fake_quantize import decode
 from qtool.numerics.kernels.normalize import Coefficients, normalize_grad, normalize_quantize, normalize_sums
 from qtool.numerics.kernels.statistics import channel_statistics
@@ -237,6 +238,7 @@ def _gradients(ctx: _Context, saved: _Saved, grad: Tensor) -> dict[str, Tensor |
     dplain = dmean / n + dvariance * 2 (plain - mean) / n.
     """
     layer, wants = ctx.layer, dict(zip(_Inputs._fields, ctx.needs_input_grad, strict=True))
+    make_room(grad.nbytes)
     x = as_dense(saved.x)
     if ctx.x_limits is not None:
         x = decode(x, ctx.x_limits.grid(saved.x_scale, saved.x_zero_point), ctx.x_dtype)

@@ -1,4 +1,4 @@
-"""Memory for large results, in large pages.
+"""Memory for large results: in large pages, and in place of what lies freed.
 
 A fresh tensor above some megabytes is memory that the system has yet to give, page by page, on first touch. With pages
 of 4 KiB that takes longer than to fill it: fake-quantizing 40 million numbers takes a third of the time with pages of
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 LARGE_PAGE = 2 << 20
 """Bytes; x86-64 and most others."""
 WORTH_ASKING = 4 * LARGE_PAGE
+MAPPED_APART = 32 << 20
+"""Bytes; source: DEFAULT_MMAP_THRESHOLD_MAX in glibc's malloc/malloc.c."""
 
 
 def allocate_like(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
@@ -31,6 +33,16 @@ def allocate_like(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         end = (fresh.data_ptr() + fresh.nbytes) // LARGE_PAGE * LARGE_PAGE
         _libc().madvise(begin, end - begin, mmap.MADV_HUGEPAGE)  # advice: where it is not taken, nothing changes
     return fresh
+
+
+def make_room(num_bytes: int) -> None:
+    """Give freed memory back to the system before large tensors of that many bytes are made.
+
+    Blocks from 32 MiB on are mapped apart, so what lies freed in the heap serves none of them: without this a step's
+    highest point holds both.
+    """
+    if num_bytes >= MAPPED_APART and _libc() is not None and hasattr(_libc(), "malloc_trim"):
+        _libc().malloc_trim(0)
 
 
 @lru_cache(maxsize=1)
