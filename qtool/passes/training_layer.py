@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from qtool.numerics.coded import Coded
 from qtool.numerics.corrected_layer import FoldedTensors, run_corrected_layer
-from qtool.numerics.layer import Kept, Layer, LayerTensors, run_layer
+from qtool.numerics.layer import Kept, Layer, LayerTensors, compute_dtype, run_layer
 from qtool.numerics.product import Convolution, Linear
 from qtool.passes.match import conv_geometry
 from qtool.passes.training_point import clamped, coded_at
@@ -109,7 +109,8 @@ class TrainingLayer(nn.Module):
     def _in_float(self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: _BatchNormTensors | None) -> Coded:
         """Return what the float model computes, in torch's own ops."""
         _, norm_point, point = self.points
-        z = self.product.forward(x, weight, bias)
+        dtype = compute_dtype(x)  # ATen's own op of all convolutions is none that autocast knows
+        z = self.product.forward(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
         if norm is not None and norm_point is not None:
             z = norm_point(z, *norm)
         return coded_at(point, clamped(z, self.bounds))

@@ -98,3 +98,25 @@ def test_a_gamma_of_zero_gets_a_gradient():
     gradient = case.gradients(case.run(KEPT[-1]).coded.values)["gamma"]
     assert gradient[0] != 0
     assert gradient.isfinite().all()
+
+
+def test_backward_twice_gives_the_same_and_a_second_derivative_is_refused():
+    case = FoldedCase("convolution", "batch", "relu", dtype=torch.float32)
+    for kept in KEPT:
+        values = case.run(kept).coded.values
+        leaves = list(case.leaves().values())
+        first, second = (torch.autograd.grad(values.square().sum(), leaves, retain_graph=True) for _ in range(2))
+        assert all(map(torch.equal, first, second))
+        (grad,) = torch.autograd.grad(values.sum(), case.weight, create_graph=True)
+        with pytest.raises(RuntimeError, match="gradient of gradients is not defined"):
+            grad.sum().backward()
+
+
+def test_nan_stays_nan_and_is_not_coded():
+    case = FoldedCase("convolution", "frozen", "relu", dtype=torch.float32)
+    with torch.no_grad():
+        case.x[0, 0, 0, 0] = torch.nan
+    case.codes = case.x_grid = None
+    result = case.run(KEPT[-1])
+    assert (result.coded.codes, result.coded.grid) == (None, None)
+    assert result.coded.values.isnan().any()

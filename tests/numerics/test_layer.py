@@ -195,6 +195,19 @@ def test_nan_stays_nan_and_is_not_coded():
     with torch.no_grad():
         case.x[0, 0, 0, 0] = torch.nan
     result = run_layer(case.layer(KEPT[-1]), Coded(case.x), case.tensors(), case.grid)
-    assert result.coded.codes is None
+    assert (result.coded.codes, result.coded.grid) == (None, None)
     assert result.coded.values.isnan().any()
     assert result.low.isnan()
+
+
+def test_an_input_whose_rows_are_apart_gives_what_a_dense_one_gives():
+    """What is decoded in backward is dense."""
+    case = Case("linear", "batch", "relu", dtype=torch.float32)
+    expected = case.gradients(case.run(KEPT[-1]).coded.values)
+    wide = torch.zeros(8, 9)
+    wide[:, 2:6] = case.x.detach()
+    case.x = wide[:, 2:6].requires_grad_()
+    case.codes = torch.zeros(8, 9, dtype=torch.uint8).index_copy_(1, torch.arange(2, 6), case.codes)[:, 2:6]
+    for kept in KEPT:
+        found = case.gradients(case.run(kept).coded.values)
+        assert all(torch.equal(found[name], expected[name]) for name in expected)

@@ -30,6 +30,10 @@ FLAGS = (
 )
 SWITCH = "QTOOL_NATIVE"
 TIME_LIMIT_SECONDS = 120
+NO_FOLDER = (
+    "the kernels for training are compiled anew in every process, some seconds: the cache folder (qtool/native in "
+    "XDG_CACHE_HOME, or in ~/.cache) cannot be made, or others than you could write to it"
+)
 DIGEST_BYTES = 32
 
 _lock = Lock()
@@ -51,9 +55,15 @@ def _library(name: str) -> ctypes.CDLL | None:
     if os.environ.get(SWITCH) == "0":
         return None
     try:
-        return built(Path(__file__).with_name(name), _cache_folder())
+        folder = _cache_folder()
+        if folder is None:
+            _say_once(NO_FOLDER)
+        return built(Path(__file__).with_name(name), folder)
     except (OSError, subprocess.SubprocessError) as error:
-        _say_once(_reason(error))
+        _say_once(
+            f"the kernels for training could not be compiled ({_reason(error)}): ATen ops compute the same numbers, "
+            f"slower; install a C compiler with OpenMP, or set {SWITCH}=0 to say that this is meant"
+        )
         return None
 
 
@@ -155,12 +165,8 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-def _say_once(reason: str) -> None:
+def _say_once(message: str) -> None:
     if _said:
         return
-    _said.append(reason)
-    msg = (
-        f"the kernels for training could not be compiled ({reason}): ATen ops compute the same numbers, slower; "
-        f"install a C compiler with OpenMP, or set {SWITCH}=0 to say that this is meant"
-    )
-    warnings.warn(msg, QtoolWarning, stacklevel=2)
+    _said.append(message)
+    warnings.warn(message, QtoolWarning, stacklevel=2)
