@@ -200,13 +200,15 @@ def test_case_38_under_autocast_the_result_has_its_dtype_and_scales_stay_float32
 
 def test_case_38_autocast_works_before_ranges_are_known_as_after():
     """PReLU has no type of its own under autocast, and torch's op of all convolutions is not cast at all."""
-    net = nn.Sequential(nn.ConvTranspose2d(3, 8, 2, 2), nn.PReLU(), nn.Conv2d(8, 4, 3), nn.Flatten(), nn.Linear(784, 3))
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.PReLU(), nn.Conv2d(8, 4, 3), nn.Flatten(), nn.Linear(64, 3))
     prepared = prepared_for_training(net, example=torch.randn(2, 3, 8, 8)).train()
+    optimizer = torch.optim.SGD(prepared.parameters(), lr=0.01)
     for _ in range(3):
         with torch.autocast("cpu", torch.bfloat16):
             out = prepared(torch.randn(4, 3, 8, 8))
         assert out.dtype is torch.bfloat16
         out.float().square().mean().backward()
+        optimizer.step()
     assert not prepared.uncalibrated()
     assert all(p.grad.dtype is torch.float32 and p.grad.isfinite().all() for p in prepared.parameters())
 
