@@ -127,12 +127,27 @@ class PreparedModel(Filed):
             raise DtypeError(msg)
 
     def _training_pass(self, training: _Training, inputs: tuple[Any, ...]) -> Any:  # noqa: ANN401
+        self._check_transforms()
         try:
             self._begin_step(training)
             return training.module(*inputs)
         except NonFiniteError as error:
             msg = f"training pass {self.num_steps}: {error}"
             raise NonFiniteError(msg) from error
+
+    def _check_transforms(self) -> None:
+        """Refuse what torch.func could not do: it forbids changes of buffers.
+
+        Raises:
+            UsageError: ranges or running statistics would follow.
+        """
+        is_transformed = torch._C._functorch.peek_interpreter_stack() is not None
+        if is_transformed and not (self._observers_frozen and self._batch_norms_frozen):
+            msg = (
+                "torch.func forbids changes of buffers, and in training ranges and running statistics follow: "
+                "call freeze_observers() and freeze_batch_norms() before"
+            )
+            raise UsageError(msg)
 
     def _begin_step(self, training: _Training) -> None:
         """Set the grids that this step computes on: from what was seen up to now, and from the weights as they are.
@@ -146,11 +161,16 @@ class PreparedModel(Filed):
         if self._is_settled and torch.is_grad_enabled():
             return
         self._settled_versions = self._versions
+        if not self._batch_norms_frozen:
+            self._remember_variances()
+        if self.mode is Mode.FAKE_QUANTIZE and not self._observers_frozen and not self.learns_scales:
+            settle(self._prepared, self.plan, observed=training.observed)
+
+    def _remember_variances(self) -> None:
+        """Let weights that are folded in training know the running variance that they fold in."""
         for name, point in self._prepared.distinct_weights().items():
             if point.folds_in_training:
                 point.begin_step(self._prepared.sources[name].tensors(self._prepared.module)[2])
-        if self.mode is Mode.FAKE_QUANTIZE and not self._observers_frozen and not self.learns_scales:
-            settle(self._prepared, self.plan, observed=training.observed)
 
     @property
     def _versions(self) -> tuple[int, ...]:
@@ -261,6 +281,7 @@ class PreparedModel(Filed):
         self._batch_norms_frozen = frozen
         for point in self._training.batch_norms if self._training is not None else ():
             point.frozen = frozen
+        self._remember_variances()
 
     def get_extra_state(self) -> Tensor:
         """Return mode, steps and what is frozen for state_dict: a tensor, so that it holds nothing but tensors."""

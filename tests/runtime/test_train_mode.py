@@ -389,3 +389,30 @@ def test_preparing_in_inference_mode_leaves_a_model_that_trains():
     with torch.inference_mode():
         prepared = prepared_for_training(net)
     assert torch.isfinite(step(prepared.train(), torch.optim.SGD(prepared.parameters(), lr=0.1)))
+
+
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+def test_torch_func_grad_works_once_buffers_stay_and_names_what_lets_them(granularity):
+    prepared, (x, labels) = trained(granularity=granularity).train(), batch()
+    parameters = dict(prepared.named_parameters())
+
+    def loss(given):
+        torch.manual_seed(3)  # of the dropout
+        return cross_entropy(torch.func.functional_call(prepared, given, (x,)), labels)
+
+    with pytest.raises(UsageError, match=r"call freeze_observers\(\) and freeze_batch_norms\(\) before"):
+        torch.func.grad(loss)(parameters)
+    prepared.freeze_observers()
+    prepared.freeze_batch_norms()
+    found = torch.func.grad(loss)(parameters)
+    step(prepared)
+    assert all(torch.equal(found[name], parameter.grad) for name, parameter in parameters.items())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # dynamo looks at it
+def test_compiled_it_trains_the_same():
+    here, there = trained().train(), trained().train()
+    losses = step(here), step(torch.compile(there, backend="aot_eager"))
+    assert torch.equal(*losses)
+    assert_same({n: p.grad for n, p in here.named_parameters()}, {n: p.grad for n, p in there.named_parameters()})
