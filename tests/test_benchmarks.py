@@ -43,8 +43,11 @@ def test_training_comes_to_its_end(
     monkeypatch.setattr(training, "in_own_process", here)
     argv = ["training", "--models", "resnet18", "--rounds", "1", "--modes", "compressed", "--autocast", "--off-to-on"]
     monkeypatch.setattr(sys, "argv", [*argv, "--json", str(tmp_path / "out.json")])
-    assert training.main() == 0
+    status = training.main()
     facts = json.loads((tmp_path / "out.json").read_text())
+    verdicts = [verdict for row in facts["rows"] for verdict in row["verdicts"].values()]
+    verdicts += [saving["verdict"] for saving in facts["autocast"]]
+    assert status == int(any(verdict.startswith("NOT MET") for verdict in verdicts))
     ways = [row["cost"]["name"] for row in facts["rows"]]
     assert ways == ["float", "compressed", "fake-quantize off", "compressed"]
     assert [saving["way"] for saving in facts["autocast"]] == ["float", "compressed"]

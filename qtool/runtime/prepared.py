@@ -281,7 +281,8 @@ class PreparedModel(Filed):
         self._batch_norms_frozen = frozen
         for point in self._training.batch_norms if self._training is not None else ():
             point.frozen = frozen
-        self._remember_variances()
+        if frozen:
+            self._remember_variances()
 
     def get_extra_state(self) -> Tensor:
         """Return mode, steps and what is frozen for state_dict: a tensor, so that it holds nothing but tensors."""
