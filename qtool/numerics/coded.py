@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,3 +26,13 @@ class Coded(NamedTuple):
     values: Tensor
     codes: Tensor | None = None
     grid: Grid | None = None
+
+
+def is_coded(x: object) -> bool:
+    """Return whether something carries codes, or could: a leaf of nested arguments."""
+    return isinstance(x, Coded)
+
+
+def values_of(x: Any) -> Any:  # noqa: ANN401 - what flows through a training graph, or any argument of an op
+    """Return the values of what is `Coded`, and anything else as it is."""
+    return x.values if isinstance(x, Coded) else x

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
 
-from qtool.numerics.coded import Coded
+from qtool.numerics.coded import Coded, is_coded, values_of
 from qtool.numerics.first_order import first_order_only
 from qtool.numerics.grid import Grid
 from qtool.numerics.input_keeping import FORMULAS, Formula, keeps_input
@@ -54,24 +54,16 @@ def kept_as_codes(op: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - 
         >>> y.detach(), values.grad
         (tensor([1., 4.]), tensor([2., 4.]))
     """
-    leaves, spec = tree_flatten((args, kwargs), is_leaf=_is_coded)
-    coded = [leaf for leaf in leaves if _is_coded(leaf)]
+    leaves, spec = tree_flatten((args, kwargs), is_leaf=is_coded)
+    coded = [leaf for leaf in leaves if is_coded(leaf)]
     has_codes = any(leaf.codes is not None for leaf in coded)
     # A compiler decides for itself what a graph keeps.
     is_plain = not torch.is_grad_enabled() or torch.compiler.is_compiling()
     if is_plain or not has_codes or not keeps_input(op, args):
-        args, kwargs = tree_map(_values, (args, kwargs), is_leaf=_is_coded)
+        args, kwargs = tree_map(values_of, (args, kwargs), is_leaf=is_coded)
         return op(*args, **kwargs)
     call, tensors = _describe(op, leaves, spec)
     return _KeptAsCodes.apply(call, *tensors)
-
-
-def _is_coded(x: object) -> bool:
-    return isinstance(x, Coded)
-
-
-def _values(x: Any) -> Any:  # noqa: ANN401 - any argument of an op
-    return x.values if isinstance(x, Coded) else x
 
 
 class _Autocast(NamedTuple):
@@ -153,7 +145,7 @@ def _describe(op: Any, leaves: list[Any], spec: TreeSpec) -> tuple[_Call, list[T
     holders = [leaf for leaf in leaves if isinstance(leaf, (Coded, Tensor))]
     slots = iter(range(len(holders)))
     template = tuple(_Slot(next(slots)) if isinstance(leaf, (Coded, Tensor)) else leaf for leaf in leaves)
-    tensors: list[Tensor] = [_values(holder) for holder in holders]
+    tensors: list[Tensor] = [values_of(holder) for holder in holders]
     position: dict[int, int] = {}
 
     def place(tensor: Tensor) -> int:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from qtool.numerics.coded import Coded
+from qtool.numerics.coded import Coded, is_coded, values_of
 from qtool.numerics.kept_as_codes import kept_as_codes
 
 if TYPE_CHECKING:
@@ -104,26 +104,18 @@ def moved(op: Any, source: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN4
     if grid is None:
         return _with_codes(values, None, None)
     codes = [_bytes(part) for part in parts if isinstance(part, Coded)]
-    rest, named = tree_map(_values, (args, kwargs), is_leaf=_is_coded)
+    rest, named = tree_map(values_of, (args, kwargs), is_leaf=is_coded)
     # A padding puts 0 where the zero point belongs: what is moved then is the distance from it, modulo 256, and no
     # number has to be fetched from the device.
     zero_point = grid.zero_point.to(grid.code_dtype).view(torch.uint8) if op in _PAD_VALUE else None
     codes = codes if zero_point is None else [each - zero_point for each in codes]
-    result = op(codes[0] if _is_coded(source) else codes, *rest, **named)
+    result = op(codes[0] if is_coded(source) else codes, *rest, **named)
     result = result if zero_point is None else result + zero_point
     return _with_codes(values, result, grid)
 
 
 _PAD_VALUE = {aten.pad.default: 2, aten.constant_pad_nd.default: 1}
 """Ops that pad, and where the value is among their arguments behind the source."""
-
-
-def _is_coded(x: object) -> bool:
-    return isinstance(x, Coded)
-
-
-def _values(x: Any) -> Any:  # noqa: ANN401 - any argument of an op
-    return x.values if isinstance(x, Coded) else x
 
 
 def _pads_with_zero(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:  # noqa: ANN401 - an ATen op

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx import Node, map_arg
 
+from qtool.numerics.coded import values_of
 from qtool.numerics.grid import NO_BOUNDS
 from qtool.numerics.input_keeping import SAVES_INPUT
 from qtool.numerics.kept_as_codes import kept_as_codes
@@ -20,14 +21,15 @@ from qtool.numerics.moved import MOVES, moved
 from qtool.passes.insert import add_point
 from qtool.passes.ops import PATTERNS, argument
 from qtool.passes.training_layer import LayerPoints, TrainingLayer, product_of
-from qtool.passes.training_point import TrainingPoint, values_of
+from qtool.passes.training_point import TrainingPoint
 from qtool.types import MAC_OPS
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
 
 
-LAYERS = "qtool/layers"
+FLOAT_LAYERS = "qtool/float_layers"
+"""Apart from the layers of the plan: those bear names of the model, these of graph nodes, which may be the same."""
 
 _PRODUCTS = frozenset(target for target, op in PATTERNS.items() if op in MAC_OPS)
 
@@ -77,7 +79,7 @@ def _call(node: Node, function: Any) -> None:  # noqa: ANN401 - a function of an
 def _layer_in_float(module: GraphModule, node: Node) -> Node:
     """Put a layer in the place of a product that stays float, so that it keeps the codes of its input."""
     layer = TrainingLayer(product_of(node), NO_BOUNDS, LayerPoints(weight=None, batch_norm=None, activation=None))
-    path = add_point(module, LAYERS, node.name, layer)
+    path = add_point(module, FLOAT_LAYERS, node.name, layer)
     with module.graph.inserting_after(node):
         made = module.graph.call_module(path, (*node.args[:2], argument(node, 2, "bias")))
     made.meta = dict(node.meta)

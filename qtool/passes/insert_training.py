@@ -17,10 +17,10 @@ from torch.fx import Node
 from qtool.errors import UsageError
 from qtool.numerics.grid import NO_BOUNDS, Bounds
 from qtool.passes.batch_norm_point import BatchNormPoint
-from qtool.passes.carry_codes import LAYERS, carry_codes
+from qtool.passes.carry_codes import carry_codes
 from qtool.passes.insert import EPS, Prepared, add_point, finish, insert_activations, multiplying_nodes
 from qtool.passes.naming import node_names
-from qtool.passes.ops import argument, clamp_bounds, value
+from qtool.passes.ops import argument, clamp_bounds, is_floating
 from qtool.passes.points import ActivationPoint
 from qtool.passes.training_layer import LayerPoints, TrainingLayer, product_of
 from qtool.passes.training_point import TrainingPoint
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 BATCH_NORMS = "qtool/batch_norms"
+LAYERS = "qtool/layers"
 POINTS = "qtool/points"
 COUNTER = "num_batches_tracked"
 
@@ -203,12 +204,7 @@ def _is_plain_sum(node: Node) -> bool:
     """Whether a sum is that of two float tensors."""
     operands = node.args[:2]
     is_scaled = argument(node, 2, "alpha", 1) != 1
-    return not is_scaled and all(isinstance(operand, Node) and _is_float(operand) for operand in operands)
-
-
-def _is_float(node: Node) -> bool:
-    found = value(node)
-    return isinstance(found, torch.Tensor) and found.is_floating_point()
+    return not is_scaled and all(isinstance(operand, Node) and is_floating(operand) for operand in operands)
 
 
 def _bounds(node: Node) -> Bounds:

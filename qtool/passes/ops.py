@@ -175,6 +175,12 @@ def value(node: Node) -> Any:  # noqa: ANN401 - a fake tensor, a list of them, o
     return node.meta.get("val")
 
 
+def is_floating(node: Node) -> bool:
+    """Whether the node's value is a tensor of any float dtype."""
+    found = value(node)
+    return isinstance(found, torch.Tensor) and found.is_floating_point()
+
+
 def argument(node: Node, index: int, name: str, default: Any = None) -> Any:  # noqa: ANN401
     """Return an op's argument, given by position or by name, or its default."""
     return node.args[index] if len(node.args) > index else node.kwargs.get(name, default)

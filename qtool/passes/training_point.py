@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import hardtanh, relu
 
-from qtool.numerics.coded import Coded
+from qtool.numerics.coded import Coded, values_of
 from qtool.numerics.combine import combine
 from qtool.numerics.grid import NO_BOUNDS, Bounds
 from qtool.numerics.kernels.fake_quantize import quantize_values
@@ -46,11 +46,6 @@ class TrainingPoint(nn.Module):
     def extra_repr(self) -> str:
         """Return what it does in a line."""
         return f"{self.points[0].edge}, {self.bounds}"
-
-
-def values_of(x: Coded | Tensor) -> Tensor:
-    """Return the values of what flows through the training graph."""
-    return x.values if isinstance(x, Coded) else x
 
 
 def coded_at(point: ActivationPoint | None, values: Tensor) -> Coded:

@@ -17,7 +17,7 @@ from torch.fx import Node
 from qtool.capture.functional import DROPOUTS
 from qtool.capture.program import TRAINING_CONSTANTS
 from qtool.passes.naming import module_path, node_names, op_name
-from qtool.passes.ops import value
+from qtool.passes.ops import is_floating
 
 if TYPE_CHECKING:
     from torch import fx
@@ -74,13 +74,8 @@ def only_in_training(evaluated: fx.Graph, trained: fx.Graph) -> tuple[str, ...]:
     return tuple(
         names[node]
         for node in trained.nodes
-        if node.op == "call_function" and node not in known and node.target not in DROPOUTS and _is_float_op(node)
+        if node.op == "call_function" and node not in known and node.target not in DROPOUTS and is_floating(node)
     )
-
-
-def _is_float_op(node: Node) -> bool:
-    found = value(node)
-    return isinstance(found, torch.Tensor) and found.is_floating_point()
 
 
 def _site(node: Node) -> tuple[str, str]:

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import qtool
+from qtool.passes.training_layer import TrainingLayer
 from tests.patterns import Lambda
 
 READERS = {
@@ -70,3 +71,26 @@ def test_no_values_are_kept_of_what_is_coded(name):
     kept, gradients = step(prepared, "recompute")
     assert [tensor.shape for tensor in kept if tensor.untyped_storage().nbytes() >= 4 * num_values // 2] == []
     assert all(map(torch.equal, gradients, expected))
+
+
+class Confusing(nn.Module):
+    """The quantized convolution bears the name that the graph gives to the float one."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.conv2d_default_1, self.last = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3)
+
+    def forward(self, x):
+        return self.conv2d_default_1(self.last(self.first(x)))
+
+
+def test_a_float_layer_and_a_quantized_one_may_have_one_name():
+    config = {
+        "target": {"backend": "fbgemm"},
+        "quantize": {"mode": "qat", "overrides": [{"match": "last", "dtype": "float"}]},
+    }
+    prepared = qtool.prepare(Confusing(), torch.randn(2, 3, 10, 10), config).train()
+    graph = prepared._training.module
+    layers = [graph.get_submodule(str(n.target)) for n in graph.graph.nodes if n.op == "call_module"]
+    weights = [layer.points.weight for layer in layers if isinstance(layer, TrainingLayer)]
+    assert weights == [prepared.weights["first"], None, prepared.weights["conv2d_default_1"]]
