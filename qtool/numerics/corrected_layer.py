@@ -24,12 +24,20 @@ from torch import Tensor
 
 from qtool.numerics.coded import Coded
 from qtool.numerics.first_order import first_order_only
+from qtool.numerics.grid import joined, split
 from qtool.numerics.kernels.allocate import make_room
-from qtool.numerics.kernels.fake_quantize import decode
 from qtool.numerics.kernels.normalize import Coefficients, normalize_grad, normalize_quantize, normalize_sums
 from qtool.numerics.kernels.statistics import channel_statistics
-from qtool.numerics.layer import Layer, LayerResult, compute_dtype, mask_like, product_in, weight_on_grid
-from qtool.numerics.layout import as_dense
+from qtool.numerics.layer import (
+    Layer,
+    LayerResult,
+    compute_dtype,
+    kept_input,
+    mask_like,
+    product_in,
+    restored_input,
+    weight_on_grid,
+)
 from qtool.numerics.product import Gradients, Wanted
 
 if TYPE_CHECKING:
@@ -168,20 +176,20 @@ class _CorrectedLayer(torch.autograd.Function):
         ctx.mark_non_differentiable(*(tensor for tensor in made[1:] if tensor is not None))
         ctx.layer, ctx.dtype, ctx.x_dtype = layer, given.dtype, given.x.dtype
         ctx.uses_batch = given.running is None
-        x_grid = given.x_grid if layer.kept.codes and given.codes is not None else None
-        ctx.x_limits = x_grid.limits if x_grid else None
-        ctx.folded_limits = given.folded_grid.limits if given.folded_grid else None
-        ctx.limits = given.grid.limits if given.grid else None
+        x, x_grid = kept_input(layer, given.x, given.codes, given.x_grid)
+        x_scale, x_zero_point, ctx.x_limits = split(x_grid)
+        folded_scale, folded_zero_point, ctx.folded_limits = split(given.folded_grid)
+        scale, zero_point, ctx.limits = split(given.grid)
         saved = _Saved(
-            x=given.x if x_grid is None or given.codes is None else given.codes,
-            x_scale=x_grid.scale if x_grid else None,
-            x_zero_point=x_grid.zero_point if x_grid else None,
+            x=x,
+            x_scale=x_scale,
+            x_zero_point=x_zero_point,
             y=made.y,
             plain=made.plain,
             weight=given.weight,
             folded=given.folded,
-            folded_scale=given.folded_grid.scale if given.folded_grid else None,
-            folded_zero_point=given.folded_grid.zero_point if given.folded_grid else None,
+            folded_scale=folded_scale,
+            folded_zero_point=folded_zero_point,
             mask=made.mask,
             bias=given.bias,
             gamma=given.gamma,
@@ -189,8 +197,8 @@ class _CorrectedLayer(torch.autograd.Function):
             folded_var=given.folded_var,
             mean=made.mean,
             variance=made.variance,
-            scale=given.grid.scale if given.grid else None,
-            zero_point=given.grid.zero_point if given.grid else None,
+            scale=scale,
+            zero_point=zero_point,
         )
         ctx.save_for_backward(*saved)  # type: ignore[arg-type] # None is fine
 
@@ -239,17 +247,15 @@ def _gradients(ctx: _Context, saved: _Saved, grad: Tensor) -> dict[str, Tensor |
     """
     layer, wants = ctx.layer, dict(zip(_Inputs._fields, ctx.needs_input_grad, strict=True))
     make_room(grad.nbytes)
-    x = as_dense(saved.x)
-    if ctx.x_limits is not None:
-        x = decode(x, ctx.x_limits.grid(saved.x_scale, saved.x_zero_point), ctx.x_dtype)
-    folded_grid = ctx.folded_limits and ctx.folded_limits.grid(saved.folded_scale, saved.folded_zero_point)
+    x = restored_input(saved.x, joined(saved.x_scale, saved.x_zero_point, ctx.x_limits), ctx.x_dtype)
+    folded_grid = joined(saved.folded_scale, saved.folded_zero_point, ctx.folded_limits)
     folded, _ = weight_on_grid(saved.folded, folded_grid, wants_mask=False)
     y = saved.y
     if y is None:
         y = product_in(ctx.dtype, layer.product, x, folded, None)
     norm = _Correction.of(layer.eps, saved, saved.mean, saved.variance)
     factor, shift = norm.affine(y.dtype)
-    grid = ctx.limits and ctx.limits.grid(saved.scale, saved.zero_point)
+    grid = joined(saved.scale, saved.zero_point, ctx.limits)
     zero = torch.zeros_like(norm.spread)
     grad_shift, grad_factor = normalize_sums(y, grad, factor, shift, zero, layer.bounds, grid)
     grad_y = normalize_grad(

@@ -31,11 +31,6 @@ class Grid(NamedTuple):
         """The 8-bit dtype that holds its codes."""
         return torch.uint8 if self.qmin >= 0 else torch.int8
 
-    @property
-    def limits(self) -> Limits:
-        """All of it that is no tensor."""
-        return Limits(self.qmin, self.qmax, self.axis)
-
 
 class Limits(NamedTuple):
     """A grid without its tensors, which an autograd function saves apart."""
@@ -44,11 +39,15 @@ class Limits(NamedTuple):
     qmax: int
     axis: int | None
 
-    def grid(self, scale: Tensor | None, zero_point: Tensor | None) -> Grid:
-        """Return the grid again."""
-        assert scale is not None
-        assert zero_point is not None
-        return Grid(scale, zero_point, *self)
+
+def split(grid: Grid | None) -> tuple[Tensor | None, Tensor | None, Limits | None]:
+    """Return scale, zero point and the rest of a grid; `joined` makes it one again."""
+    return (None, None, None) if grid is None else (grid.scale, grid.zero_point, Limits(*grid[2:]))
+
+
+def joined(scale: Tensor | None, zero_point: Tensor | None, limits: Limits | None) -> Grid | None:
+    """Return the grid that was split; None if there was none."""
+    return None if scale is None or zero_point is None or limits is None else Grid(scale, zero_point, *limits)
 
 
 class Bounds(NamedTuple):

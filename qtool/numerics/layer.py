@@ -25,6 +25,7 @@ from torch import Tensor
 
 from qtool.numerics.coded import Coded
 from qtool.numerics.first_order import first_order_only
+from qtool.numerics.grid import joined, split
 from qtool.numerics.kernels.allocate import make_room
 from qtool.numerics.kernels.fake_quantize import decode, quantize_values
 from qtool.numerics.kernels.normalize import Coefficients, normalize_grad, normalize_quantize, normalize_sums
@@ -219,27 +220,27 @@ class _Layer(torch.autograd.Function):
         ctx.layer, ctx.dtype, ctx.x_dtype = layer, given.dtype, given.x.dtype
         ctx.order = tuple(memory_order(made.values))
         ctx.uses_batch = layer.eps is not None and given.running is None
-        x_grid = given.x_grid if layer.kept.codes and given.codes is not None else None
-        ctx.x_limits = x_grid.limits if x_grid else None
-        ctx.weight_limits = given.weight_grid.limits if given.weight_grid else None
-        ctx.limits = given.grid.limits if given.grid else None
+        x, x_grid = kept_input(layer, given.x, given.codes, given.x_grid)
+        x_scale, x_zero_point, ctx.x_limits = split(x_grid)
+        weight_scale, weight_zero_point, ctx.weight_limits = split(given.weight_grid)
+        scale, zero_point, ctx.limits = split(given.grid)
         saved = _Saved(
-            x=given.x if x_grid is None or given.codes is None else given.codes,
-            x_scale=x_grid.scale if x_grid else None,
-            x_zero_point=x_grid.zero_point if x_grid else None,
+            x=x,
+            x_scale=x_scale,
+            x_zero_point=x_zero_point,
             z=made.z,
             mask=made.mask,
             weight=given.weight,
-            weight_scale=given.weight_grid.scale if given.weight_grid else None,
-            weight_zero_point=given.weight_grid.zero_point if given.weight_grid else None,
+            weight_scale=weight_scale,
+            weight_zero_point=weight_zero_point,
             weight_mask=made.weight_mask,
             bias=given.bias,
             gamma=given.gamma,
             beta=given.beta,
             mean=made.mean,
             variance=made.variance,
-            scale=given.grid.scale if given.grid else None,
-            zero_point=given.grid.zero_point if given.grid else None,
+            scale=scale,
+            zero_point=zero_point,
         )
         ctx.save_for_backward(*saved)  # type: ignore[arg-type] # None is fine
 
@@ -256,15 +257,13 @@ def _gradients(ctx: _Context, saved: _Saved, grad: Tensor) -> dict[str, Tensor |
     """Return the gradients by the names of the inputs."""
     layer, wants = ctx.layer, dict(zip(_Inputs._fields, ctx.needs_input_grad, strict=True))
     make_room(grad.nbytes)
-    x = as_dense(saved.x)
-    if ctx.x_limits is not None:
-        x = decode(x, ctx.x_limits.grid(saved.x_scale, saved.x_zero_point), ctx.x_dtype)
-    weight_grid = ctx.weight_limits and ctx.weight_limits.grid(saved.weight_scale, saved.weight_zero_point)
+    x = restored_input(saved.x, joined(saved.x_scale, saved.x_zero_point, ctx.x_limits), ctx.x_dtype)
+    weight_grid = joined(saved.weight_scale, saved.weight_zero_point, ctx.weight_limits)
     weight, _ = weight_on_grid(saved.weight, weight_grid, wants_mask=False)
     z = saved.z
     if not layer.kept.result:
         z = product_in(ctx.dtype, layer.product, x, weight, saved.bias)
-    grid = ctx.limits and ctx.limits.grid(saved.scale, saved.zero_point)
+    grid = joined(saved.scale, saved.zero_point, ctx.limits)
     found: dict[str, Tensor | None] = {}
     if layer.eps is None:
         mask = None if z is not None else Mask(saved.mask, tuple(grad.shape), ctx.order)
@@ -275,7 +274,6 @@ def _gradients(ctx: _Context, saved: _Saved, grad: Tensor) -> dict[str, Tensor |
     wanted = Wanted(wants["x"], wants["weight"], wants["bias"])
     product = layer.product.backward(grad_z, x.to(ctx.dtype), weight.to(ctx.dtype), wanted)
     found["x"] = product.x if product.x is None else product.x.to(ctx.x_dtype)
-    found["weight"] = product.weight
     if product.weight is not None:
         found["weight"] = mask_like(saved.weight_mask, saved.weight).apply(product.weight.to(saved.weight.dtype))
     if product.bias is not None and saved.bias is not None:
@@ -350,6 +348,16 @@ class _Normalization(NamedTuple):
         shift = -self.mean * factor if self.beta is None else self.beta.double() - self.mean * factor
         exact = torch.float64 if dtype == torch.float64 else torch.float32
         return factor.to(exact), shift.to(exact)
+
+
+def kept_input(layer: Layer, x: Tensor, codes: Tensor | None, grid: Grid | None) -> tuple[Tensor, Grid | None]:
+    """Return what a layer keeps of its input: the codes and their grid, or the values and None."""
+    return (x, None) if codes is None or grid is None or not layer.kept.codes else (codes, grid)
+
+
+def restored_input(kept: Tensor, grid: Grid | None, dtype: torch.dtype) -> Tensor:
+    """Return the input, dense, from what `kept_input` gave."""
+    return as_dense(kept) if grid is None else decode(as_dense(kept), grid, dtype)
 
 
 def weight_on_grid(weight: Tensor, grid: Grid | None, *, wants_mask: bool) -> tuple[Tensor, Tensor | None]:

@@ -147,3 +147,13 @@ def straight_through(x, grid):
     values = ((codes - zero_point).float() * scale.float()).double()
     passing = torch.where(codes == steps, x, x.detach())
     return values + (passing - passing.detach())
+
+
+def assert_kept_changes_no_bit(case):
+    results = [case.run(kept) for kept in KEPT]
+    gradients = [case.gradients(result.coded.values) for result in results]
+    for result, found in zip(results[1:], gradients[1:], strict=True):
+        assert torch.equal(result.coded.values, results[0].coded.values)
+        assert torch.equal(result.coded.codes, results[0].coded.codes)
+        for name, gradient in found.items():
+            assert torch.equal(gradient, gradients[0][name]), name

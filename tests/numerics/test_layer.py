@@ -15,6 +15,7 @@ from tests.numerics.layer_case import (
     PRODUCTS,
     Case,
     activated,
+    assert_kept_changes_no_bit,
     product,
     spread,
     statistics,
@@ -55,14 +56,7 @@ def test_it_is_the_folded_definition_in_float64(kind, norm, activation):
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("kind", PRODUCTS)
 def test_what_is_kept_changes_no_bit(kind, norm, dtype, channels_last):
-    case = Case(kind, norm, "relu", dtype=dtype, channels_last=channels_last)
-    results = [case.run(kept) for kept in KEPT]
-    gradients = [case.gradients(result.coded.values) for result in results]
-    for result, found in zip(results[1:], gradients[1:], strict=True):
-        assert torch.equal(result.coded.values, results[0].coded.values)
-        assert torch.equal(result.coded.codes, results[0].coded.codes)
-        for name, gradient in found.items():
-            assert torch.equal(gradient, gradients[0][name]), name
+    assert_kept_changes_no_bit(Case(kind, norm, "relu", dtype=dtype, channels_last=channels_last))
 
 
 @pytest.mark.parametrize("norm", NORMS)
