@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 REFUSAL = (
-    "qtool keeps 8-bit codes for backward, and a gradient of gradients is not defined through them; "
-    "set train.memory: standard, or leave out create_graph=True"
+    "a gradient of gradients is not defined through fake-quantized layers, in any memory mode: leave out "
+    "create_graph=True, or train this part in float"
 )
 
 

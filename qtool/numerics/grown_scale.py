@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from qtool.numerics.first_order import first_order_only
 from qtool.numerics.qparams import SCALE_CEILING, SCALE_FLOOR
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class _GrownScale(torch.autograd.Function):
         ctx.save_for_backward(*inputs, output)
 
     @staticmethod
-    @once_differentiable
+    @first_order_only
     def backward(ctx: _Context, grad: Tensor | None) -> tuple[None, Tensor | None]:
         if grad is None:
             return None, None

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from qtool.numerics.fake_quantize import fake_quantize
+from qtool.numerics.first_order import first_order_only
 from qtool.numerics.kernels.ordered_sum import channel_sums
 from qtool.numerics.quantize import along_axis
 
@@ -155,7 +155,7 @@ class _FakeQuantizeLearned(torch.autograd.Function):
         ctx.save_for_backward(kept, scale, zero_point)
 
     @staticmethod
-    @once_differentiable
+    @first_order_only
     def backward(ctx: _Context, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
         if grad is None:
             return (None,) * 8
