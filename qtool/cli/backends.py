@@ -12,7 +12,7 @@ from qtool.backends.host import host_facts
 from qtool.backends.ranges import would_saturate
 from qtool.backends.record import Support
 from qtool.backends.registry import BACKENDS
-from qtool.backends.registry import backend as find_backend
+from qtool.backends.target import backends_of, target
 from qtool.cli.options import json_option, traceback_option
 from qtool.cli.streams import claimed_stdout
 from qtool.cli.summary import json_text
@@ -39,9 +39,11 @@ Examples:
 def command(name: str | None, as_json: bool) -> int:
     """Show this machine's CPU and engines, and every backend; with NAME, one backend op by op.
 
+    NAME may be several joined by commas, or `portable`: then what holds on all of them is shown.
+
     Engines are those that torch's packages have for this CPU; torch itself is not asked.
     """
-    chosen = BACKENDS if name is None else (find_backend(name),)
+    chosen = BACKENDS if name is None else (target(backends_of(name)),)
     host = host_facts()
     with claimed_stdout() as stdout:
         if as_json:
@@ -59,12 +61,19 @@ def _host_facts(host: HostFacts) -> dict[str, Any]:
 
 
 def _facts(backend: Backend, host: HostFacts) -> dict[str, Any]:
+    isa = _isa_here(backend, host)
     here = {
         "is_here": _is_here(backend, host),
-        "isa_here": host.isa_of(backend.name).value,
-        "saturates_here": _saturating(backend, host.isa_of(backend.name)),
+        "isa_here": isa.value,
+        "saturates_here": _saturating(backend, isa),
     }
     return {**dataclasses.asdict(backend), **here}
+
+
+def _isa_here(backend: Backend, host: HostFacts) -> Isa:
+    """Return the CPU class that the kernels find here; of several backends the least that they find."""
+    found = {host.isa_of(name) for name in backends_of(backend.name)}
+    return found.pop() if len(found) == 1 else Isa.ANY
 
 
 def _host_lines(host: HostFacts) -> str:
@@ -79,7 +88,7 @@ def _overview(host: HostFacts) -> str:
     header = ("backend", "runs in", "here", "CPU class", "saturates here", "what it is")
     rows = []
     for backend in BACKENDS:
-        isa = host.isa_of(backend.name)
+        isa = _isa_here(backend, host)
         saturates = _saturating_word(backend, isa)
         here = _here_word(backend, host)
         rows.append((backend.name, backend.runtime, here, _isa_word(isa), saturates, backend.title))

@@ -310,3 +310,14 @@ def test_convert_for_several_backends_verifies_each_engine(qtool, files, tmp_pat
     assert max(report["steps"].values()) <= 1
     assert "cost of fbgemm, x86, onednn, onnxruntime: 7 bits instead of 8 for the input" in err
     assert qtool("inspect", output)[0] == 0
+
+
+def test_backends_shows_what_holds_on_several(qtool):
+    status, out, _ = qtool("backends", "portable", "--json")
+    assert status == 0
+    (portable,) = json.loads(out)["backends"]
+    rules = {rule["op"]: rule for rule in portable["rules"]}
+    assert rules["conv2d"]["saturates"] == "without_vnni"
+    assert rules["conv_transpose2d"]["support"] == "unsupported"
+    assert "conv_transpose2d: unsupported. x86, onednn, onnxruntime" in qtool("backends", "portable")[1]
+    assert qtool("backends", "x86,xnnpack")[0] == 2
