@@ -1,0 +1,191 @@
+"""Marks: what a graph itself says of a file and of its int8 nodes, in one line of text each.
+
+The file's stamp is lost as soon as another program saves the model. Exporters therefore write marks into the graph,
+as the messages of assertions that always hold (*guards*), which go wherever the graph goes.
+
+    qtool 1 file stage=exported backends=fbgemm isa=any stamp=6bfa...
+    qtool 1 node name=features.0.0 op=conv2d backends=fbgemm isa=any reduce_range=true qmin=0 qmax=127
+
+Values are percent-encoded, so that names with any character become ASCII without quotes, backslashes and spaces:
+AOTInductor writes the text into C++ source as it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, unquote
+
+from qtool.stamp.schema import to_json
+from qtool.types import Isa, Op, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from qtool.stamp.schema import NodeStamp, Stamp
+
+VERSION: Final = 1
+
+_NOT_ENCODED: Final = "._-/,#"
+_WORD = r"[A-Za-z0-9%._/,#-]*"
+MARK: Final = re.compile(rf"qtool {VERSION} (file|node)((?: [a-z_]+={_WORD})+)")
+"""A mark in any text; the values are checked when it is decoded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileMark:
+    """What a graph says of the file it was exported to.
+
+    Attributes:
+        stage: how far the model had come.
+        backends: the backends it was made for.
+        isa: the CPU it was made for.
+        stamp: `stamp_digest` of the file's stamp.
+    """
+
+    stage: Stage
+    backends: tuple[str, ...]
+    isa: Isa
+    stamp: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeMark:
+    """What a graph says of one of its int8 nodes; None is what the carrier does not say.
+
+    Attributes:
+        name: the node's name, as in the stamp.
+        backends: the backends it was made for.
+        reduce_range: its input activations are kept in a reduced range.
+        op: the int8 pattern.
+        isa: the CPU it was made for.
+        qmin: smallest code of its first input.
+        qmax: largest code of its first input.
+    """
+
+    name: str
+    backends: tuple[str, ...]
+    reduce_range: bool
+    op: Op | None = None
+    isa: Isa | None = None
+    qmin: int | None = None
+    qmax: int | None = None
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The marks in one file.
+
+    Attributes:
+        files: of the whole; several where several models were put together, none where all were lost.
+        nodes: of the int8 nodes, each once, in the order they were found.
+    """
+
+    files: tuple[FileMark, ...] = ()
+    nodes: tuple[NodeMark, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.files or self.nodes)
+
+
+def marks_of(stamp: Stamp) -> Marks:
+    """Return the marks of a stamped model: one of the file, and one of each int8 node."""
+    of_file = FileMark(stage=stamp.stage, backends=stamp.backends, isa=stamp.isa, stamp=stamp_digest(stamp))
+    return Marks((of_file,), tuple(_node_mark(node, stamp.isa) for node in stamp.int8_nodes()))
+
+
+def _node_mark(node: NodeStamp, isa: Isa) -> NodeMark:
+    read = node.inputs[0] if node.inputs else None
+    return NodeMark(
+        name=node.name,
+        backends=(node.backend,),
+        reduce_range=node.reduce_range,
+        op=node.op,
+        isa=isa,
+        qmin=None if read is None else read.qmin,
+        qmax=None if read is None else read.qmax,
+    )
+
+
+def stamp_digest(stamp: Stamp) -> str:
+    """Return the sha256 of a stamp's JSON, without the digest of the content that it will lie in."""
+    return hashlib.sha256(to_json(stamp.with_content("")).encode()).hexdigest()
+
+
+def encode(mark: FileMark | NodeMark) -> str:
+    """Return a mark as a line of ASCII without quotes and backslashes.
+
+    Example:
+        >>> encode(NodeMark(name="a b", backends=("fbgemm", "x86"), reduce_range=True, qmin=0, qmax=127))
+        'qtool 1 node name=a%20b backends=fbgemm,x86 reduce_range=true qmin=0 qmax=127'
+    """
+    kind = "file" if isinstance(mark, FileMark) else "node"
+    order = ("stage", "name", "op", "backends", "isa", "reduce_range", "qmin", "qmax", "stamp")
+    values = {field.name: getattr(mark, field.name) for field in dataclasses.fields(mark)}
+    words = [f"{key}={_word(values[key])}" for key in order if values.get(key) is not None]
+    return f"qtool {VERSION} {kind} {' '.join(words)}"
+
+
+def _word(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(quote(each, safe="._-") for each in value)
+    return quote(str(value).lower() if isinstance(value, bool) else str(value), safe=_NOT_ENCODED)
+
+
+def decode(text: str) -> FileMark | NodeMark | None:
+    """Return the mark that a whole text is; None for any other text, and for a mark with a value out of range."""
+    found = MARK.fullmatch(text)
+    if found is None:
+        return None
+    values = dict(word.split("=", 1) for word in found[2].split())
+    try:
+        return _KINDS[found[1]](values)
+    except (KeyError, ValueError):  # a key is missing, or a word is none of an enum's, no number, or not UTF-8
+        return None
+
+
+def _decoded_file(values: Mapping[str, str]) -> FileMark:
+    return FileMark(
+        stage=Stage(values["stage"]),
+        backends=_names(values["backends"]),
+        isa=Isa(values["isa"]),
+        stamp=values["stamp"],
+    )
+
+
+def _decoded_node(values: Mapping[str, str]) -> NodeMark:
+    return NodeMark(
+        name=_text(values["name"]),
+        backends=_names(values["backends"]),
+        reduce_range={"true": True, "false": False}[values["reduce_range"]],
+        op=Op(values["op"]) if "op" in values else None,
+        isa=Isa(values["isa"]) if "isa" in values else None,
+        qmin=int(values["qmin"]) if "qmin" in values else None,
+        qmax=int(values["qmax"]) if "qmax" in values else None,
+    )
+
+
+_KINDS: Final[Mapping[str, Callable[[Mapping[str, str]], FileMark | NodeMark]]] = {
+    "file": _decoded_file,
+    "node": _decoded_node,
+}
+
+
+def _names(word: str) -> tuple[str, ...]:
+    return tuple(_text(name) for name in word.split(","))
+
+
+def _text(word: str) -> str:
+    return unquote(word, errors="strict")
+
+
+def collect(texts: Iterable[str]) -> Marks:
+    """Return the marks among some texts, each once."""
+    found = list(dict.fromkeys(mark for mark in map(decode, texts) if mark is not None))
+    return Marks(
+        tuple(mark for mark in found if isinstance(mark, FileMark)),
+        tuple(mark for mark in found if isinstance(mark, NodeMark)),
+    )
