@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 
 _NOT_ENCODED: Final = "._-/,#"
-_WORD = r"[A-Za-z0-9%._/,#-]*"
+_WORD = r"[A-Za-z0-9%._~/,#-]*"
 MARK: Final = re.compile(rf"qtool {VERSION} (file|node)((?: [a-z_]+={_WORD})+)")
 """A mark in any text; the values are checked when it is decoded."""
 
@@ -101,7 +101,7 @@ def _node_mark(node: NodeStamp, isa: Isa) -> NodeMark:
     read = node.inputs[0] if node.inputs else None
     return NodeMark(
         name=node.name,
-        backends=(node.backend,),
+        backends=node.backends,
         reduce_range=node.reduce_range,
         op=node.op,
         isa=isa,
