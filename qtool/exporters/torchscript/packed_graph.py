@@ -107,8 +107,10 @@ class _Packing:
         bias = None if mac.bias is None else mac.bias.data_ptr()
         key = (mac.codes.data_ptr(), mac.codes.shape, mac.scales.data_ptr(), bias, mac.geometry)
         if key not in self._packs:
-            name = f"{label_of(node)}.weight".replace(".", "_")
-            setattr(self.module.get_submodule(PACKS), name, kernel.packed)
+            packs, name = self.module.get_submodule(PACKS), f"{label_of(node)}.weight".replace(".", "_")
+            while hasattr(packs, name):
+                name += "_"
+            setattr(packs, name, kernel.packed)
             self._packs[key] = f"{PACKS}.{name}"
         return self._packs[key]
 
