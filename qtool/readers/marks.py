@@ -20,16 +20,17 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
 from qtool.stamp.schema import to_json
-from qtool.types import Isa, Op, Stage
+from qtool.types import MAC_OPS, Isa, Op, Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from qtool.stamp.schema import NodeStamp, Stamp
 
 VERSION: Final = 1
 
 _NOT_ENCODED: Final = "._-/,#"
+_ORDER: Final = ("stage", "name", "op", "backends", "isa", "reduce_range", "qmin", "qmax", "stamp")
 _WORD = r"[A-Za-z0-9%._~/,#-]*"
 MARK: Final = re.compile(rf"qtool {VERSION} (file|node)((?: [a-z_]+={_WORD})+)")
 """A mark in any text; the values are checked when it is decoded."""
@@ -74,6 +75,11 @@ class NodeMark:
     qmin: int | None = None
     qmax: int | None = None
 
+    @property
+    def multiplies(self) -> bool:
+        """Whether it is a convolution or a linear layer; so is what does not say."""
+        return self.op is None or self.op in MAC_OPS
+
 
 @dataclass(frozen=True)
 class Marks:
@@ -89,6 +95,21 @@ class Marks:
 
     def __bool__(self) -> bool:
         return bool(self.files or self.nodes)
+
+
+@dataclass(frozen=True)
+class GraphFacts:
+    """What the graph in a file says, whatever the file says.
+
+    Attributes:
+        marks: all that were found.
+        num_int8_layers: convolutions and linear layers with an int8 weight.
+        num_unmarked: how many of them no mark speaks of.
+    """
+
+    marks: Marks = Marks()
+    num_int8_layers: int = 0
+    num_unmarked: int = 0
 
 
 def marks_of(stamp: Stamp) -> Marks:
@@ -115,6 +136,18 @@ def stamp_digest(stamp: Stamp) -> str:
     return hashlib.sha256(to_json(stamp.with_content("")).encode()).hexdigest()
 
 
+def words_of(mark: FileMark | NodeMark) -> dict[str, str]:
+    """Return what a mark says as words by key, without those it does not know."""
+    values = {field.name: getattr(mark, field.name) for field in dataclasses.fields(mark)}
+    return {key: _word(values[key]) for key in _ORDER if values.get(key) is not None}
+
+
+def _word(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def encode(mark: FileMark | NodeMark) -> str:
     """Return a mark as a line of ASCII without quotes and backslashes.
 
@@ -123,16 +156,8 @@ def encode(mark: FileMark | NodeMark) -> str:
         'qtool 1 node name=a%20b backends=fbgemm,x86 reduce_range=true qmin=0 qmax=127'
     """
     kind = "file" if isinstance(mark, FileMark) else "node"
-    order = ("stage", "name", "op", "backends", "isa", "reduce_range", "qmin", "qmax", "stamp")
-    values = {field.name: getattr(mark, field.name) for field in dataclasses.fields(mark)}
-    words = [f"{key}={_word(values[key])}" for key in order if values.get(key) is not None]
+    words = [f"{key}={quote(word, safe=_NOT_ENCODED)}" for key, word in words_of(mark).items()]
     return f"qtool {VERSION} {kind} {' '.join(words)}"
-
-
-def _word(value: object) -> str:
-    if isinstance(value, tuple):
-        return ",".join(quote(each, safe="._-") for each in value)
-    return quote(str(value).lower() if isinstance(value, bool) else str(value), safe=_NOT_ENCODED)
 
 
 def decode(text: str) -> FileMark | NodeMark | None:
@@ -140,46 +165,39 @@ def decode(text: str) -> FileMark | NodeMark | None:
     found = MARK.fullmatch(text)
     if found is None:
         return None
-    values = dict(word.split("=", 1) for word in found[2].split())
     try:
-        return _KINDS[found[1]](values)
-    except (KeyError, ValueError):  # a key is missing, or a word is none of an enum's, no number, or not UTF-8
+        words = {key: unquote(word, errors="strict") for key, word in (w.split("=", 1) for w in found[2].split())}
+    except UnicodeDecodeError:
+        return None
+    return node_mark(words) if found[1] == "node" else _file_mark(words)
+
+
+def node_mark(words: Mapping[str, str]) -> NodeMark | None:
+    """Return the mark of a node that words state; None if one is missing or out of range."""
+    try:
+        return NodeMark(
+            name=words["name"],
+            backends=tuple(words["backends"].split(",")),
+            reduce_range={"true": True, "false": False}[words["reduce_range"]],
+            op=Op(words["op"]) if "op" in words else None,
+            isa=Isa(words["isa"]) if "isa" in words else None,
+            qmin=int(words["qmin"]) if "qmin" in words else None,
+            qmax=int(words["qmax"]) if "qmax" in words else None,
+        )
+    except (KeyError, ValueError):
         return None
 
 
-def _decoded_file(values: Mapping[str, str]) -> FileMark:
-    return FileMark(
-        stage=Stage(values["stage"]),
-        backends=_names(values["backends"]),
-        isa=Isa(values["isa"]),
-        stamp=values["stamp"],
-    )
-
-
-def _decoded_node(values: Mapping[str, str]) -> NodeMark:
-    return NodeMark(
-        name=_text(values["name"]),
-        backends=_names(values["backends"]),
-        reduce_range={"true": True, "false": False}[values["reduce_range"]],
-        op=Op(values["op"]) if "op" in values else None,
-        isa=Isa(values["isa"]) if "isa" in values else None,
-        qmin=int(values["qmin"]) if "qmin" in values else None,
-        qmax=int(values["qmax"]) if "qmax" in values else None,
-    )
-
-
-_KINDS: Final[Mapping[str, Callable[[Mapping[str, str]], FileMark | NodeMark]]] = {
-    "file": _decoded_file,
-    "node": _decoded_node,
-}
-
-
-def _names(word: str) -> tuple[str, ...]:
-    return tuple(_text(name) for name in word.split(","))
-
-
-def _text(word: str) -> str:
-    return unquote(word, errors="strict")
+def _file_mark(words: Mapping[str, str]) -> FileMark | None:
+    try:
+        return FileMark(
+            stage=Stage(words["stage"]),
+            backends=tuple(words["backends"].split(",")),
+            isa=Isa(words["isa"]),
+            stamp=words["stamp"],
+        )
+    except (KeyError, ValueError):
+        return None
 
 
 def collect(texts: Iterable[str]) -> Marks:

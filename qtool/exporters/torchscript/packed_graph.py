@@ -35,10 +35,10 @@ def pack_weights(module: GraphModule, engine: str) -> dict[Node, Node]:
     """Replace each int8 convolution and linear layer by the engine's packed op; `module` is edited.
 
     Returns:
-        By node that held the codes of a quantized edge, the one that holds them now.
+        By node that held the codes of a quantized edge, the one that holds them now; it may be a quantized tensor.
 
     Raises:
-        MismatchError: the activations are int8, or the engine has no kernel for a node.
+        MismatchError: the activations are int8, or the engine has no kernel for a node, or none that can be stored.
     """
     lower._check_unsigned(module, {"": engine})
     module.add_module(PACKS, torch.nn.Module())
@@ -49,7 +49,8 @@ def pack_weights(module: GraphModule, engine: str) -> dict[Node, Node]:
     _join_quint8(module)
     module.graph.eliminate_dead_code()
     module.graph.lint()
-    return packing.replaced
+    left = set(module.graph.nodes)  # codes that only packed ops read are never unwrapped
+    return {before: codes if codes in left else result for before, (codes, result) in packing.replaced.items()}
 
 
 def label_of(node: Node) -> str:
@@ -64,7 +65,7 @@ class _Packing:
         self.module = module
         self.graph = module.graph
         self.engine = engine
-        self.replaced: dict[Node, Node] = {}
+        self.replaced: dict[Node, tuple[Node, Node]] = {}
         self._packs: dict[Any, str] = {}
 
     def pack_edge(self, quantize: Node) -> None:
@@ -76,15 +77,16 @@ class _Packing:
         if mac is None:
             return
         lower._check_kernel(node, mac, self.engine)
+        _check_storable(node, mac, self.engine)
         kernel = PackedMac(mac, self.engine)
         with self.graph.inserting_before(quantize):
-            codes = self._codes_of(node, mac, kernel)
+            codes, result = self._add_op(node, mac, kernel)
         codes.meta.update(quantize.meta)
         quantize.replace_all_uses_with(codes)
-        self.replaced[quantize] = codes
+        self.replaced[quantize] = codes, result
 
-    def _codes_of(self, node: Node, mac: Mac, kernel: PackedMac) -> Node:
-        """Append the packed op and the ops around it; returns the node of the output codes."""
+    def _add_op(self, node: Node, mac: Mac, kernel: PackedMac) -> tuple[Node, Node]:
+        """Append the packed op and the ops around it; returns the nodes of the output codes and of the op."""
         call, read = self.graph.call_function, node.args[0]
         assert isinstance(read, type(node))
         grid = (mac.input.scale, mac.input.zero_point)
@@ -100,7 +102,7 @@ class _Packing:
             codes = call(aten.clamp.default, (codes, *kernel.clamp))
         for dim in reversed(added):
             codes = call(aten.squeeze.dim, (codes, dim))
-        return codes
+        return codes, y
 
     def _pack_path(self, node: Node, mac: Mac, kernel: PackedMac) -> str:
         """Return where the packed weight stands: the same place for the same weight, bias and geometry."""
@@ -113,6 +115,16 @@ class _Packing:
             setattr(packs, name, kernel.packed)
             self._packs[key] = f"{PACKS}.{name}"
         return self._packs[key]
+
+
+def _check_storable(node: Node, mac: Mac, engine: str) -> None:
+    # Source: qconv_unpack.cpp, which saving calls.
+    if engine == "qnnpack" and mac.num_dims == 3:
+        msg = (
+            f"{label_of(node)!r} is a convolution over three dimensions, whose packed weights torch cannot save for "
+            f"qnnpack; export for another engine (--engine fbgemm), or to pt2"
+        )
+        raise MismatchError(msg)
 
 
 def _missing_dims(rank: int, num_dims: int) -> tuple[int, ...]:

@@ -61,4 +61,9 @@ def _run(script: Any, variables: dict[str, str], inputs: tuple[Any, ...]) -> dic
         graph.registerOutput(values[variable])
     graph.makeMultiOutputIntoTuple()
     results = torch._C._create_function_from_graph("edge_codes", graph)(script, *inputs)
-    return dict(zip(variables, results, strict=True))
+    return {edge: _codes(result) for edge, result in zip(variables, results, strict=True)}
+
+
+def _codes(result: Tensor) -> Tensor:
+    """Return codes, laid out as the reference program has them."""
+    return (result.int_repr() if result.is_quantized else result).contiguous()
