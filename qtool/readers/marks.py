@@ -15,11 +15,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
+import typing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
-from qtool.stamp.schema import to_json
+from qtool.stamp.schema import SaturationStamp, SaturationWord, to_json
 from qtool.types import MAC_OPS, Isa, Op, Stage
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 
 _NOT_ENCODED: Final = "._-/,#"
-_ORDER: Final = ("stage", "name", "op", "backends", "isa", "reduce_range", "qmin", "qmax", "stamp")
+_ORDER: Final = ("stage", "name", "op", "backends", "isa", "reduce_range", "qmin", "qmax", "depthwise",
+                 "channel_multiplier", "saturation", "stamp")  # fmt: skip
+CONVOLUTIONS: Final = MAC_OPS - {Op.LINEAR}
 _WORD = r"[A-Za-z0-9%._~/,#-]*"
 MARK: Final = re.compile(rf"qtool {VERSION} (file|node)((?: [a-z_]+={_WORD})+)")
 """A mark in any text; the values are checked when it is decoded."""
@@ -65,6 +68,9 @@ class NodeMark:
         isa: the CPU it was made for.
         qmin: smallest code of its first input.
         qmax: largest code of its first input.
+        depthwise: a convolution with one input channel per group.
+        channel_multiplier: output channels per group of a depthwise convolution.
+        saturation: the proof, where its input uses the whole range.
     """
 
     name: str
@@ -74,11 +80,9 @@ class NodeMark:
     isa: Isa | None = None
     qmin: int | None = None
     qmax: int | None = None
-
-    @property
-    def multiplies(self) -> bool:
-        """Whether it is a convolution or a linear layer; so is what does not say."""
-        return self.op is None or self.op in MAC_OPS
+    depthwise: bool | None = None
+    channel_multiplier: int | None = None
+    saturation: SaturationStamp | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,9 @@ def _node_mark(node: NodeStamp, isa: Isa) -> NodeMark:
         isa=isa,
         qmin=None if read is None else read.qmin,
         qmax=None if read is None else read.qmax,
+        depthwise=node.depthwise if node.op in CONVOLUTIONS else None,
+        channel_multiplier=node.channel_multiplier,
+        saturation=node.saturation if node.uses_full_range else None,
     )
 
 
@@ -145,6 +152,8 @@ def words_of(mark: FileMark | NodeMark) -> dict[str, str]:
 def _word(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(value)
+    if isinstance(value, SaturationStamp):
+        return f"{value.verdict},{value.num_channels},{value.worst_pair_sum}"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -178,14 +187,28 @@ def node_mark(words: Mapping[str, str]) -> NodeMark | None:
         return NodeMark(
             name=words["name"],
             backends=tuple(words["backends"].split(",")),
-            reduce_range={"true": True, "false": False}[words["reduce_range"]],
+            reduce_range=_BOOLS[words["reduce_range"]],
             op=Op(words["op"]) if "op" in words else None,
             isa=Isa(words["isa"]) if "isa" in words else None,
             qmin=int(words["qmin"]) if "qmin" in words else None,
             qmax=int(words["qmax"]) if "qmax" in words else None,
+            depthwise=_BOOLS[words["depthwise"]] if "depthwise" in words else None,
+            channel_multiplier=int(words["channel_multiplier"]) if "channel_multiplier" in words else None,
+            saturation=_saturation(words["saturation"]) if "saturation" in words else None,
         )
     except (KeyError, ValueError):
         return None
+
+
+_BOOLS: Final = {"true": True, "false": False}
+
+
+def _saturation(text: str) -> SaturationStamp:
+    verdict, num_channels, worst = text.split(",")
+    if verdict not in typing.get_args(SaturationWord):
+        raise ValueError
+    word = typing.cast("SaturationWord", verdict)
+    return SaturationStamp(verdict=word, num_channels=int(num_channels), worst_pair_sum=int(worst))
 
 
 def _file_mark(words: Mapping[str, str]) -> FileMark | None:

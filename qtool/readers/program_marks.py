@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from qtool.readers.int8_layers import Step, int8_layers
 from qtool.readers.marks import GraphFacts, Marks, NodeMark, collect, node_mark
 from qtool.readers.program_risks import read_json
+from qtool.types import MAC_OPS, Op
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 
 _GUARD: Final = "torch.ops.aten._assert_async.msg"
 _MULTIPLIES: Final = re.compile(
-    r"torch\.ops\.aten\.(?:_?convolution|conv[1-3]d|conv_transpose[1-3]d|conv_tbc|linear|addmm|baddbmm|mm|bmm|matmul)\."
+    r"torch\.ops\.aten\.(_?convolution|conv[1-3]d|conv_transpose[1-3]d|conv_tbc|linear|addmm|baddbmm|mm|bmm|matmul)\."
 )
+_OPS: Final = {"convolution": Op.CONV2D, "_convolution": Op.CONV2D, "addmm": Op.LINEAR, "mm": Op.LINEAR}
+"""Patterns by the op that a decomposition makes of them; other ops bear the pattern's name."""
 _STORED: Final = ("parameter", "buffer", "tensor_constant")
 _INT8: Final = 2
 """Source: torch/_export/serde/schema.py, ScalarType.CHAR."""
@@ -43,10 +46,12 @@ def program_facts(archive: Archive) -> GraphFacts:
         num_marked += sum(stamps[layer.index] is not None for layer in layers)
     marks = collect(guards)
     known = {mark.name for mark in marks.nodes}
-    kept = tuple(dict.fromkeys(mark for mark in customs if mark.name not in known))
-    num_guarded = sum(mark.multiplies for mark in marks.nodes)
+    # A node may have become several ops; the layer among them says most.
+    customs.sort(key=lambda mark: mark.op is None)
+    kept = {mark.name: mark for mark in reversed(customs) if mark.name not in known}
+    num_guarded = sum(mark.op in MAC_OPS for mark in marks.nodes)
     missing = max(0, num_layers - max(num_marked, num_guarded))
-    return GraphFacts(Marks(marks.files, (*marks.nodes, *kept)), num_layers, missing)
+    return GraphFacts(Marks(marks.files, (*marks.nodes, *reversed(kept.values()))), num_layers, missing)
 
 
 def _guard_texts(node: Mapping[str, Any]) -> Iterator[str]:
@@ -63,11 +68,21 @@ def _custom(node: Mapping[str, Any]) -> NodeMark | None:
     if not isinstance(text, str):
         return None
     try:
-        words = _part(json.loads(text), "qtool")
+        said = _part(json.loads(text), "qtool")
     except (ValueError, RecursionError):
         return None
-    reduced = str(words.get("reduce_range")).lower()
-    return node_mark({"name": str(words.get("node")), "backends": str(words.get("backend")), "reduce_range": reduced})
+    words = {"name": said.get("node"), "backends": said.get("backend"), "op": _pattern(node)}
+    words["reduce_range"] = str(said.get("reduce_range")).lower()
+    return node_mark({key: word for key, word in words.items() if isinstance(word, str)})
+
+
+def _pattern(node: Mapping[str, Any]) -> str | None:
+    """Return the pattern of a layer; None for every other op."""
+    found = _MULTIPLIES.match(str(node.get("target")))
+    if found is None:
+        return None
+    name = _OPS.get(found[1], found[1])
+    return name if name in set(MAC_OPS) else None
 
 
 def _steps(nodes: list[dict[str, Any]]) -> Iterator[Step]:

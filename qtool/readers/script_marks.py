@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from qtool.readers.marks import MARK, GraphFacts, collect
+from qtool.types import MAC_OPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,7 @@ def script_facts(archive: Archive) -> GraphFacts:
     bytecode = [archive.read(_BYTECODE).decode("latin-1")] if _BYTECODE in archive.names else []
     marks = collect(found[0] for text in (*code, *bytecode) for found in MARK.finditer(text))
     num_layers = sum(len(_INT8_LAYER.findall(text)) for text in code)
-    num_marked = sum(mark.multiplies for mark in marks.nodes)
+    num_marked = sum(mark.op in MAC_OPS for mark in marks.nodes)
     return GraphFacts(marks, num_layers, max(0, num_layers - num_marked))
 
 
