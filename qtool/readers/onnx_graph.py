@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 NODE_PREFIX: Final = "qtool."
 """What `qtool export` puts before the keys of a node's metadata."""
 
-_KEYS: Final = {"node": "name", "backend": "backends"}
+KEYS: Final = {"node": "name", "backend": "backends"}
+"""Words of a mark that bear another name in a node's metadata."""
+
 _MULTIPLIES: Final = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "QLinearConv", "QLinearMatMul", "QGemm",
                                 "ConvInteger", "MatMulInteger", "FusedConv", "FusedGemm"})  # fmt: skip
 _DTYPES: Final = {1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 9: "bool",
@@ -137,7 +139,7 @@ class _Reader:
                 key, value = (each.decode("utf-8", "replace") for each in self._entry(first, last))
                 if key.startswith(NODE_PREFIX):
                     key = key.removeprefix(NODE_PREFIX)
-                    words[_KEYS.get(key, key)] = value
+                    words[KEYS.get(key, key)] = value
         return _Node(texts[4][-1] if texts[4] else "", tuple(texts[1]), tuple(texts[2]), words)
 
     def _weight(self, start: int, end: int) -> _Weight:
