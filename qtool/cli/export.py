@@ -14,7 +14,15 @@ from qtool.cli.streams import STREAM, check_output, claimed_stdout, read_input, 
 from qtool.cli.summary import check_one_result, json_text, megabytes
 from qtool.cli.table import text_table
 from qtool.errors import EXIT_FINDINGS
-from qtool.exporters.formats import NEWEST_OPSET, OLDEST_OPSET, OPSET, Format, check_engine_option, check_opset, check_packages
+from qtool.exporters.formats import (
+    NEWEST_OPSET,
+    OLDEST_OPSET,
+    OPSET,
+    Format,
+    check_engine_option,
+    check_opset,
+    check_packages,
+)
 from qtool.readers.qtool_file import check_loadable, read_qtool_file
 from qtool.workflows.export import check_is_converted, target_note
 

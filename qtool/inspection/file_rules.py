@@ -59,9 +59,13 @@ def stamp_problem(file: QtoolFile) -> Iterator[Finding]:
     code = _STAMP_CODES[problem.kind]
     if code is codes.NO_STAMP and file.graph.marks:
         num_nodes = len(file.graph.marks.nodes)
-        yield codes.STAMP_LOST.finding(f"the file says nothing, but {num_nodes} int8 nodes in its graph say their target")
+        yield codes.STAMP_LOST.finding(
+            f"the file says nothing, but {num_nodes} int8 nodes in its graph say their target"
+        )
     elif code is codes.NO_STAMP:
-        yield code.finding(f"it is {_KIND_WORDS[file.kind]} without a stamp: its target and ranges are unknown{_layers(file)}")
+        yield code.finding(
+            f"it is {_KIND_WORDS[file.kind]} without a stamp: its target and ranges are unknown{_layers(file)}"
+        )
     else:
         yield code.finding(problem.message)
 

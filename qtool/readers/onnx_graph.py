@@ -32,7 +32,16 @@ _MULTIPLIES: Final = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "QLin
                                 "ConvInteger", "MatMulInteger", "FusedConv", "FusedGemm"})  # fmt: skip
 _DTYPES: Final = {1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 9: "bool",
                   10: "float16", 11: "float64", 16: "bfloat16"}  # fmt: skip
-_BYTES: Final = {"float32": 4, "int32": 4, "int64": 8, "float64": 8, "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2}
+_BYTES: Final = {
+    "float32": 4,
+    "int32": 4,
+    "int64": 8,
+    "float64": 8,
+    "float16": 2,
+    "bfloat16": 2,
+    "int16": 2,
+    "uint16": 2,
+}
 _MAX_FIELDS: Final = 3_000_000
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 

@@ -182,16 +182,18 @@ def compiled_graph():
         graphs.append(graph_module.print_readable(print_output=False))
         return graph_module.forward
 
+    module = program().module()
     torch._dynamo.reset()
     with torch.no_grad():
-        torch.compile(program().module(), backend=aot_autograd(fw_compiler=keep))(sample())
+        torch.compile(module, backend=aot_autograd(fw_compiler=keep))(sample())
     return left_in_text("".join(graphs))
 
 
 def inductor(**config):
+    module = program().module()
     torch._dynamo.reset()
     with torch.no_grad(), torch._inductor.config.patch(config):
-        _, code = torch._inductor.utils.run_and_get_code(torch.compile(program().module()), sample())
+        _, code = torch._inductor.utils.run_and_get_code(torch.compile(module), sample())
     return left_in_text("".join(code))
 
 

@@ -26,7 +26,9 @@ def test_what_survives(row: Row):
 
 
 def test_the_page_has_the_same_table():
-    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| (yes|no) \| (yes|no) \| (yes|no) \| ([^|]*) \|$", PAGE.read_text(), re.M)
+    rows = re.findall(
+        r"^\| ([^|]+) \| ([^|]+) \| (yes|no) \| (yes|no) \| (yes|no) \| ([^|]*) \|$", PAGE.read_text(), re.M
+    )
     words = {True: "yes", False: "no"}
     mine = [(r.form, r.what, words[r.file], words[r.node], words[r.reduce_range]) for r in SURVIVAL]
     assert [tuple(cell.strip("` ") for cell in row[:5]) for row in rows] == mine

@@ -136,7 +136,7 @@ def _leaf_type(value: Any) -> str:  # noqa: ANN401
 
 def _quoted(text: str) -> str:
     """Return a word as TorchScript writes it; other characters than plain ones stand as octal numbers."""
-    plain = "".join(c if c.isascii() and c.isprintable() and c not in "\"\\" else _octal(c) for c in text)
+    plain = "".join(c if c.isascii() and c.isprintable() and c not in '"\\' else _octal(c) for c in text)
     return f'"{plain}"'
 
 

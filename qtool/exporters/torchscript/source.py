@@ -49,6 +49,7 @@ _OTHER_WORDS: Final[Mapping[Any, str]] = {
 }  # fmt: skip
 """Where TorchScript has another word, or reckons with sizes as with numbers."""
 
+
 @dataclass(frozen=True)
 class Source:
     """A TorchScript method.
@@ -209,7 +210,10 @@ def _returns(node: Node) -> bool:
 
 def _dtype(node: Node) -> torch.dtype | None:
     """Return the dtype of the tensor a node gives; None if it gives none."""
-    if getattr(node.target, "namespace", None) == "quantized" or node.target is aten._make_per_tensor_quantized_tensor.default:
+    if (
+        getattr(node.target, "namespace", None) == "quantized"
+        or node.target is aten._make_per_tensor_quantized_tensor.default
+    ):
         return torch.quint8
     found = node.meta.get("val")
     return found.dtype if isinstance(found, torch.Tensor) else None
