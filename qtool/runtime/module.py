@@ -10,6 +10,7 @@ from torch import nn
 from qtool.capture.program import Call, plain_module
 from qtool.errors import ModelError
 from qtool.lowering.lower import lower
+from qtool.lowering.mac_nodes import mac_nodes
 from qtool.runtime.engine_choice import choose_engine
 from qtool.runtime.inputs import check_inputs, check_no_nan
 
@@ -34,7 +35,8 @@ class RuntimeModel(nn.Module):
         self.plan: Plan = converted.plan
         self._call = Call.of(converted.exported)
         self.stamp: Stamp = converted.stamp
-        self.body = lower(plain_module(converted.exported), self.engine)
+        reference = plain_module(converted.exported)
+        self.body = lower(reference, {node.name: self.engine for node in mac_nodes(reference)})
         self.eval()
 
     @torch.no_grad()
