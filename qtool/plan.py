@@ -71,14 +71,14 @@ class Plan:
     """What `prepare` decided for one model and one target.
 
     Attributes:
-        backend: name of the backend the plan is for.
+        backends: names of the backends the plan is for; it keeps to the rules of all of them.
         isa: the CPU it is made for.
         nodes: every op of the model in execution order.
         edges: every quantized edge in execution order.
         training_only: names of the ops that only train mode has; they are never quantized.
     """
 
-    backend: str
+    backends: tuple[str, ...]
     isa: Isa
     nodes: tuple[NodePlan, ...]
     edges: tuple[EdgePlan, ...] = field(default=())

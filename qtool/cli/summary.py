@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from qtool.backends.target import target_name
 from qtool.cli.streams import STREAM
 from qtool.errors import UsageError
 
@@ -22,7 +23,7 @@ def summary(plan: Plan) -> dict[str, Any]:
     """Return the counts of a plan: nodes by verdict, and why the float ones are float."""
     num_int8 = len(plan.int8_nodes())
     return {
-        "backend": plan.backend,
+        "backend": target_name(plan.backends),
         "isa": plan.isa.value,
         "num_nodes": len(plan.nodes),
         "num_int8": num_int8,

@@ -12,12 +12,12 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import BaseModel, Field, PrivateAttr, ValidationInfo
 from pydantic import field_validator as check
 
+from qtool.backends.target import backends_of
 from qtool.config.augment import AugmentConfig
 from qtool.config.document import Document
 from qtool.config.paths import without_folders
 from qtool.config.rules import (
     NOT_EMPTY,
-    BackendName,
     Dimension,
     Factory,
     Glob,
@@ -25,6 +25,7 @@ from qtool.config.rules import (
     Label,
     PathText,
     Seed,
+    TargetBackends,
     Text,
     agree,
     require,
@@ -103,8 +104,13 @@ class ModelConfig(Section):
 class TargetConfig(Section):
     """The machine the model is made for."""
 
-    backend: BackendName = Field(description="what runs the converted model")
+    backend: TargetBackends = Field(description="what runs the converted model: a backend, several, or portable")
     isa: Isa = Field(default=Isa.ANY, description="the CPU it runs on; any promises nothing and counts as no-vnni")
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """The names of the backends, each of which the model must be right on."""
+        return backends_of(self.backend) if isinstance(self.backend, str) else self.backend
 
 
 class ActivationConfig(Section):

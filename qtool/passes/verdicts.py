@@ -28,7 +28,7 @@ class Request:
     """What a plan is asked for.
 
     Attributes:
-        backend: what will run the model.
+        backend: what will run the model; of several backends the meet.
         isa: the CPU it will run on.
         quantize: the config's `quantize` section.
         keep_float: names of nodes that stay float whatever the rules say, each with the reason.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from qtool.backends.target import target_name
 from qtool.report.console import render
 from qtool.report.node_table import NodeCells, TensorCells, node_table
 from qtool.report.untrusted import shortened
@@ -37,7 +38,7 @@ def render_plan(plan: Plan, *, width: int = DEFAULT_WIDTH, color: bool = False) 
 def _summary(plan: Plan) -> list[RenderableType]:
     num_int8 = len(plan.int8_nodes())
     islands = plan.float_islands()
-    head = f"{num_int8} of {len(plan.nodes)} nodes int8 for {plan.backend}, isa {plan.isa.value}"
+    head = f"{num_int8} of {len(plan.nodes)} nodes int8 for {target_name(plan.backends)}, isa {plan.isa.value}"
     lines: list[RenderableType] = [Text(f"{head}; float islands: {sum(islands.values())}", style="bold")]
     ordered = sorted(islands.items(), key=lambda item: (-item[1], item[0]))
     lines += [Text(f"  {count} x {shortened(reason)}") for reason, count in ordered]
@@ -62,7 +63,7 @@ def _node_cells(node: NodePlan, plan: Plan) -> NodeCells:
         name=node.name,
         verdict=node.verdict,
         pattern=" + ".join(parts),
-        backend=plan.backend if tensors else "-",
+        backend=target_name(plan.backends) if tensors else "-",
         why="; ".join([node.reason, *ranges]),
         tensors=tuple(tensors),
     )

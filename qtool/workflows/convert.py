@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
+from qtool.backends.target import backends_of, target_name
 from qtool.errors import QtoolWarning, UncalibratedError, UsageError
 from qtool.passes.plan_program import plan_program
 from qtool.runtime.converted import ConvertedModel, convert_calibrated
@@ -26,8 +27,8 @@ def convert(prepared: PreparedModel, backend: str | None = None, *, allow_uncali
 
     Args:
         prepared: a calibrated model; it is left as it was.
-        backend: convert for another backend than it was prepared for. Ranges are taken anew from what the observers
-            saw, by the other backend's rules.
+        backend: convert for another backend than it was prepared for; several joined by commas, or `portable`. Ranges
+            are taken anew from what the observers saw, by the other backend's rules.
         allow_uncalibrated: keep nodes without data float instead of refusing.
 
     Raises:
@@ -49,8 +50,9 @@ def planned_for(
     """
     prepared = _unwrapped(prepared)
     _check_is_prepared(prepared)
-    if backend is not None and backend != prepared.plan.backend:
-        prepared = _replanned(prepared, backend, {})
+    backends = prepared.plan.backends if backend is None else backends_of(backend)
+    if backends != prepared.plan.backends:
+        prepared = _replanned(prepared, backends, {})
     missing = prepared.uncalibrated()
     if not missing:
         return prepared
@@ -95,18 +97,18 @@ def _without(prepared: PreparedModel, missing: tuple[str, ...]) -> PreparedModel
             if unknown & {*node.inputs, *([node.output] if node.output else [])}
         }
         keep_float.update({n.name: n.reason for n in prepared.plan.nodes if n.reason == NOT_CALIBRATED})
-        prepared = _replanned(prepared, prepared.plan.backend, keep_float)
+        prepared = _replanned(prepared, prepared.plan.backends, keep_float)
         missing = prepared.uncalibrated()
     return prepared
 
 
-def _replanned(prepared: PreparedModel, backend: str, keep_float: Mapping[str, str]) -> PreparedModel:
+def _replanned(prepared: PreparedModel, backends: tuple[str, ...], keep_float: Mapping[str, str]) -> PreparedModel:
     """Return the same model under another plan; what its observers saw is kept by edge.
 
     A trained model keeps its grids too: they are what it was trained on, so another plan must not ask for other ones.
     """
     quantize, program = prepared.origin.config.quantize, prepared.current_program()
-    plan = plan_program(program, quantize, backend=backend, isa=prepared.plan.isa, keep_float=keep_float)
+    plan = plan_program(program, quantize, backends=backends, isa=prepared.plan.isa, keep_float=keep_float)
     again = PreparedModel(program, plan, prepared.origin)
     for name, point in again.activations.items():
         before = prepared.activations.get(name)
@@ -137,7 +139,8 @@ def _same_grid(one: Spec, other: Spec) -> bool:
 
 
 def _other_grid(trained: PreparedModel, again: PreparedModel, name: str) -> str:
+    own, other = target_name(trained.plan.backends), target_name(again.plan.backends)
     return (
-        f"the model was trained on the grids of {trained.plan.backend}, and {again.plan.backend} has another one at "
-        f"{name!r}: convert it for {trained.plan.backend}, or train it with target.backend: {again.plan.backend}"
+        f"the model was trained on the grids of {own}, and {other} has another one at {name!r}: convert it for {own}, "
+        f"or train it with target.backend: {other}"
     )

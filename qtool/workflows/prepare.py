@@ -125,7 +125,7 @@ def _is_trained(config: Config) -> bool:
 
 
 def _plan(program: FloatProgram, config: Config) -> Plan:
-    return plan_program(program, config.quantize, backend=config.target.backend, isa=config.target.isa)
+    return plan_program(program, config.quantize, backends=config.target.backends, isa=config.target.isa)
 
 
 def _stored(config: Config) -> Config:
