@@ -16,9 +16,6 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node, map_arg
 
-from qtool.backends.faults import conv_fault
-from qtool.backends.record import Support
-from qtool.backends.registry import backend as find_backend
 from qtool.capture.program import tensor_of
 from qtool.capture.view_inverse import SPLITS
 from qtool.errors import MismatchError
@@ -27,12 +24,13 @@ from qtool.lowering.grid import Grid
 from qtool.lowering.mac import Mac
 from qtool.lowering.mac_nodes import WEIGHT_DEQUANTIZES, label_of
 from qtool.lowering.max_pool import MaxPool
+from qtool.lowering.missing_kernel import PACKED_ENGINES, missing_kernel
 from qtool.lowering.packed import PackedMac
 from qtool.lowering.plain import plain_mac
 from qtool.passes import qdq_ops
 from qtool.passes.match import conv_geometry
 from qtool.passes.ops import PATTERNS, SHARING, clamp_bounds, classify, pad_mode
-from qtool.types import MAC_OPS, Granularity, Op
+from qtool.types import MAC_OPS, Op
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
-PACKED_ENGINES = frozenset({"fbgemm", "qnnpack"})
 KERNELS = "qtool/kernels"
 """Where a lowered module holds its kernels; with a slash, so that no attribute of a model bears the name."""
 
@@ -142,24 +139,12 @@ def _lower_mac(
 
 def _check_kernel(node: Node, mac: Mac, engine: str) -> None:
     """Refuse a layer that the engine's kernel must never be given: a file made for another one may hold it."""
-    why = _no_kernel(PATTERNS[node.target], mac, engine)
+    op, shape = PATTERNS[node.target], mac.codes.shape
+    why = missing_kernel(engine, op, shape, mac.geometry, has_scale_per_channel=bool(mac.scales.dim()))
     if why:
         name = label_of(node)
         msg = f"{name!r} cannot run on {engine}: {why}. Run on another engine, or prepare the model for {engine}"
         raise MismatchError(msg)
-
-
-def _no_kernel(op: Op, mac: Mac, engine: str) -> str:
-    """Return why the engine has no kernel for a layer, or an empty string."""
-    record = find_backend(engine)
-    rule = record.rule(op)
-    if rule.support is Support.UNSUPPORTED:
-        return f"it has no int8 {op}{f' ({rule.note})' if rule.note else ''}"
-    if mac.scales.dim() and Granularity.CHANNEL not in rule.granularities:
-        return f"its weight has a scale per channel, and the kernel of {op} takes one scale"
-    if mac.geometry is None or engine not in PACKED_ENGINES:
-        return ""
-    return conv_fault(record, op, mac.codes.shape, mac.geometry.groups)
 
 
 def _describe(module: GraphModule, quantize: Node, node: Node, activation: Node | None) -> Mac | None:
