@@ -92,7 +92,8 @@ def command(
     """Write the int8 program FILE as a file for another runtime: ONNX Runtime, or torch without qtool.
 
     With --verify the result is run: in ONNX Runtime, with its optimizations off and on, and in TorchScript every node
-    may be 1 step of its scale off; a .pt2 must give the same bits. Otherwise the exit status is 1, and no file is written.
+    may be 1 step of its scale off; a .pt2 must give the same bits. Otherwise the exit status is 1, and no file is
+    written.
     """
     check_one_result(output, as_json=as_json)
     wanted = Format(format_name)

@@ -58,10 +58,8 @@ def stamp_problem(file: QtoolFile) -> Iterator[Finding]:
         return
     code = _STAMP_CODES[problem.kind]
     if code is codes.NO_STAMP and file.graph.marks:
-        num_nodes = len(file.graph.marks.nodes)
-        yield codes.STAMP_LOST.finding(
-            f"the file says nothing, but {num_nodes} int8 nodes in its graph say their target"
-        )
+        number = len(file.graph.marks.nodes)
+        yield codes.STAMP_LOST.finding(f"the file says nothing, but {number} int8 nodes in its graph say their target")
     elif code is codes.NO_STAMP:
         yield code.finding(
             f"it is {_KIND_WORDS[file.kind]} without a stamp: its target and ranges are unknown{_layers(file)}"

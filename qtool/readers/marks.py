@@ -116,6 +116,10 @@ class GraphFacts:
     num_unmarked: int = 0
 
 
+NOTHING: Final = GraphFacts()
+"""Of a file without a graph that can be read, or whose own stamp says it all."""
+
+
 def marks_of(stamp: Stamp) -> Marks:
     """Return the marks of a stamped model: one of the file, and one of each int8 node."""
     of_file = FileMark(stage=stamp.stage, backends=stamp.backends, isa=stamp.isa, stamp=stamp_digest(stamp))

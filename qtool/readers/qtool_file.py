@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from qtool.errors import FileFormatError
 from qtool.readers.archive import read_archive
-from qtool.readers.marks import GraphFacts
+from qtool.readers.marks import NOTHING, GraphFacts
 from qtool.readers.program_marks import program_facts
 from qtool.readers.program_risks import Risk, find_risks
 from qtool.readers.script_marks import script_facts
@@ -81,7 +81,7 @@ class QtoolFile:
     config_json: str | None
     content_digest: str
     risks: tuple[Risk, ...]
-    graph: GraphFacts = GraphFacts()
+    graph: GraphFacts = NOTHING
 
     @property
     def states_digest(self) -> bool:
@@ -120,7 +120,7 @@ def read_qtool_file(source: Path | bytes, *, where: str | None = None) -> QtoolF
             config_json=_read_text(archive, CONFIG_ENTRY),
             content_digest=digest,
             risks=find_risks(archive),
-            graph=GraphFacts() if isinstance(stamp, Stamp) else _graph_facts(archive),
+            graph=NOTHING if isinstance(stamp, Stamp) else _graph_facts(archive),
         )
 
 
@@ -173,7 +173,7 @@ def stamp_from(text: bytes) -> Stamp | StampProblem:
 def _graph_facts(archive: Archive) -> GraphFacts:
     readers = {FileKind.PT2: program_facts, FileKind.TORCHSCRIPT: script_facts}
     reader = readers.get(_kind(archive))
-    return GraphFacts() if reader is None else reader(archive)
+    return NOTHING if reader is None else reader(archive)
 
 
 def _read_text(archive: Archive, name: str) -> str | None:

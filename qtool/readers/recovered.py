@@ -16,7 +16,7 @@ from qtool.types import Dtype, Granularity, Isa, Stage, Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from qtool.readers.marks import Marks, NodeMark
+    from qtool.readers.marks import FileMark, Marks, NodeMark
 
 REASON = "from its node's stamp"
 
@@ -26,7 +26,7 @@ def recovered_stamp(marks: Marks) -> Stamp | None:
     if not marks:
         return None
     nodes = {mark.name: _node_stamp(mark) for mark in marks.nodes}
-    said = [*marks.files, *marks.nodes]
+    said: list[FileMark | NodeMark] = [*marks.files, *marks.nodes]
     return Stamp(
         tool_version="",
         stage=marks.files[0].stage if marks.files else _stage(marks.nodes),

@@ -86,8 +86,8 @@ def stamp_archive(data: bytes, stamp: Stamp, added: Mapping[str, bytes] = Mappin
     with zipfile.ZipFile(buffer, "a") as archive:
         entries = {name.removeprefix(ROOT): archive.read(name) for name in archive.namelist()}
         stamped = stamp.with_content(content_digest({**entries, **added}))
-        for name, data in {**added, STAMP_ENTRY: to_json(stamped).encode()}.items():
-            archive.writestr(_entry(ROOT + name), data)
+        for name, content in {**added, STAMP_ENTRY: to_json(stamped).encode()}.items():
+            archive.writestr(_entry(ROOT + name), content)
     return buffer.getvalue()
 
 

@@ -25,8 +25,8 @@ from qtool.readers.archive import read_archive
 from qtool.readers.marks import MARK, Marks, collect
 from qtool.readers.onnx_graph import read_onnx
 from qtool.readers.program_marks import program_facts
-from qtool.readers.script_marks import script_facts
 from qtool.readers.qtool_file import FileKind
+from qtool.readers.script_marks import script_facts
 from qtool.runtime.store import to_bytes
 from qtool.workflows.export import exported_files
 from tests.runtime.training_steps import batch, prepared_for_training, step
@@ -233,6 +233,10 @@ def left_in_script(module) -> Left:
     return left_in_file(script_bytes(again))
 
 
+def script_exported():
+    return left_in_file(exported("torchscript"))
+
+
 def scripted():
     return left_in_script(torch.jit.script(script()))
 
@@ -337,7 +341,7 @@ SURVIVAL = (
     Row("exported .pt2", "torch.compile: Inductor's code", inductor, False, True, True, slow=True),
     Row("exported .pt2", "Inductor with freezing", inductor_frozen, False, True, True, slow=True),
     Row("exported .pt2", "AOTInductor package", inductor_package, False, True, True, slow=True),
-    Row("TorchScript", "prepare, train, convert, export", lambda: left_in_file(exported("torchscript")), True, True, True),
+    Row("TorchScript", "prepare, train, convert, export", script_exported, True, True, True),
     Row("TorchScript", "script", scripted, False, True, True),
     Row("TorchScript", "trace", traced, False, True, True),
     Row("TorchScript", "freeze", frozen, False, True, True),

@@ -118,12 +118,12 @@ def torchscript_files(converted: ConvertedModel, engine: str) -> ExportedModel:
 
 def _compiled(script: Script) -> Any:  # noqa: ANN401 - a C++ module of torch
     """Return the module. One that `torch.jit.script` makes bears another name each time it is made."""
-    module = torch._C.ScriptModule(_CLASS, torch._C.CompilationUnit(), False)
+    module: Any = torch._C.ScriptModule(_CLASS, torch._C.CompilationUnit(), False)  # type: ignore[call-arg]
     module._register_attribute("training", torch._C.BoolType.get(), False)
     for name, path in script.source.held.items():
-        value = tensor_at(script.module, path)
+        value: Any = tensor_at(script.module, path)  # or packed weights
         kind = torch._C.TensorType.get() if isinstance(value, torch.Tensor) else value._type()
         module._register_attribute(name, kind, value)
-    kind = torch._C.ConcreteModuleType.from_jit_type(module._type())
-    module._define(kind, script.source.text, _WORDS.get)
+    own_type = torch._C.ConcreteModuleType.from_jit_type(module._type())
+    module._define(own_type, script.source.text, _WORDS.get)
     return module

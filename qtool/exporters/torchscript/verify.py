@@ -19,7 +19,7 @@ from qtool.lowering.engine_switch import packing_for
 from qtool.runtime.verify import code_differences
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from torch import Tensor
 
@@ -51,7 +51,7 @@ def _deprecation_unsaid() -> Iterator[None]:
         yield
 
 
-def _run(script: Any, variables: dict[str, str], inputs: tuple[Any, ...]) -> dict[str, Tensor]:  # noqa: ANN401
+def _run(script: Any, variables: Mapping[str, str], inputs: tuple[Any, ...]) -> dict[str, Tensor]:  # noqa: ANN401
     """Return the values of some variables, by what they are asked for."""
     graph = script.graph.copy()
     # A variable that the source names `x` is `x.1` in the graph.

@@ -21,7 +21,7 @@ from qtool.readers.qtool_file import read_qtool_file
 from qtool.runtime.generated_inputs import calibrated_ranges, generated_inputs
 from qtool.runtime.store import to_bytes
 from qtool.types import Stage
-from tests.exporters.together import ALL, QUICK, converted_pattern
+from tests.exporters.together import ALL, converted_pattern
 from tests.exporters.torchscript.scripts import files_of, loaded, saved, script_of
 
 BARE = """
