@@ -234,3 +234,8 @@ def collect(texts: Iterable[str]) -> Marks:
         tuple(mark for mark in found if isinstance(mark, FileMark)),
         tuple(mark for mark in found if isinstance(mark, NodeMark)),
     )
+
+
+def num_marked_layers(texts: Iterable[str]) -> int:
+    """Return how many of some texts are marks of a convolution or a linear layer; the same twice counts twice."""
+    return sum(isinstance(mark, NodeMark) and mark.op in MAC_OPS for mark in map(decode, texts))

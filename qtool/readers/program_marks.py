@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from qtool.readers.int8_layers import Step, int8_layers
-from qtool.readers.marks import GraphFacts, Marks, NodeMark, collect, node_mark
+from qtool.readers.marks import GraphFacts, Marks, NodeMark, collect, node_mark, num_marked_layers
 from qtool.readers.program_risks import read_json
 from qtool.types import MAC_OPS, Op
 
@@ -49,8 +49,7 @@ def program_facts(archive: Archive) -> GraphFacts:
     # A node may have become several ops; the layer among them says most.
     customs.sort(key=lambda mark: mark.op is None)
     kept = {mark.name: mark for mark in reversed(customs) if mark.name not in known}
-    num_guarded = sum(mark.op in MAC_OPS for mark in marks.nodes)
-    missing = max(0, num_layers - max(num_marked, num_guarded))
+    missing = max(0, num_layers - max(num_marked, num_marked_layers(guards)))
     return GraphFacts(Marks(marks.files, (*marks.nodes, *reversed(kept.values()))), num_layers, missing)
 
 

@@ -7,6 +7,7 @@ unknown range is the whole one, a convolution may be depthwise, and no layer is 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING
 
 from qtool.readers.marks import CONVOLUTIONS
@@ -14,7 +15,7 @@ from qtool.stamp.schema import NodeStamp, Stamp, TensorStamp
 from qtool.types import Dtype, Granularity, Isa, Stage, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
     from qtool.readers.marks import FileMark, Marks, NodeMark
 
@@ -25,7 +26,10 @@ def recovered_stamp(marks: Marks) -> Stamp | None:
     """Return the stamp that marks are left of, with int8 nodes alone; None where there are none."""
     if not marks:
         return None
-    nodes = {mark.name: _node_stamp(mark) for mark in marks.nodes}
+    nodes: dict[str, NodeStamp] = {}
+    for mark in marks.nodes:
+        name = _unused(mark.name, nodes)
+        nodes[name] = dataclasses.replace(_node_stamp(mark), name=name)
     said: list[FileMark | NodeMark] = [*marks.files, *marks.nodes]
     return Stamp(
         tool_version="",
@@ -37,6 +41,12 @@ def recovered_stamp(marks: Marks) -> Stamp | None:
         inputs=(),
         nodes=tuple(nodes.values()),
     )
+
+
+def _unused(name: str, taken: Container[str]) -> str:
+    """Return a name for a node; two models in one file may have one name for two nodes."""
+    names = itertools.chain([name], (f"{name} ({number})" for number in itertools.count(2)))
+    return next(each for each in names if each not in taken)
 
 
 def _stage(nodes: Iterable[NodeMark]) -> Stage:
