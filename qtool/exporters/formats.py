@@ -101,7 +101,7 @@ def check_engine_option(engine: object, wanted: Format) -> None:
         msg = f"engine {engine!r} is a {type(engine).__name__}; give the name of a torch engine, or None"
         raise UsageError(msg)
     if wanted is not Format.TORCHSCRIPT:
-        msg = f"--engine {engine} is for TorchScript; a {wanted.value} file holds no packed weights: leave it out"
+        msg = f"--engine {engine} is for TorchScript; {wanted.value} files hold no packed weights: leave it out"
         raise UsageError(msg)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from qtool.backends.ranges import would_saturate
 from qtool.backends.registry import backend as find_backend
 from qtool.errors import UsageError
 from qtool.exporters.formats import OPSET, Format, check_engine_option, check_opset, check_packages, known_format
+from qtool.exporters.saturating import saturating_nodes
 from qtool.types import Stage
 from qtool.workflows.atomic_file import check_writable, write_together
 
@@ -159,15 +159,7 @@ def target_note(stamp: Stamp, wanted: Format) -> str | None:
     if wanted is not Format.ONNX or stamp.backends == (ONNX_BACKEND,):
         return None
     record = find_backend(ONNX_BACKEND)
-    wrong = [
-        node.name
-        for node in stamp.int8_nodes()
-        if node.requires_full_range
-        and node.op is not None
-        and would_saturate(
-            record, stamp.isa, node.op, depthwise=node.depthwise, channel_multiplier=node.channel_multiplier
-        )
-    ]
+    wrong = saturating_nodes(stamp, record)
     note = f"note: made for {', '.join(stamp.backends)}, isa {stamp.isa}; the ranges in the file stay as they are"
     if wrong:
         note += (

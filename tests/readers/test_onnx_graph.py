@@ -46,8 +46,9 @@ def test_what_it_says_and_holds():
     found = read_onnx(model(metadata={"author": "me", "qtool.stamp": "{}"}), where="a")
     assert found.stamp_json == b"{}"
     assert found.bytes_by_dtype == (("int8", 8 * 4 * 9 + 8), ("float32", 32))
-    assert found.graph.marks.nodes == (
-        NodeMark(name="stem", backends=("fbgemm", "x86"), reduce_range=True, op=Op.CONV2D, isa=Isa.ANY, qmin=0, qmax=127),
+    (mark,) = found.graph.marks.nodes
+    assert mark == NodeMark(
+        name="stem", backends=("fbgemm", "x86"), reduce_range=True, op=Op.CONV2D, isa=Isa.ANY, qmin=0, qmax=127
     )
     assert (found.graph.num_int8_layers, found.graph.num_unmarked) == (1, 0)
 

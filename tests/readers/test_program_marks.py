@@ -99,13 +99,31 @@ def test_edges_are_no_nodes():
     assert not facts(op("mul.Tensor", ["x"], "y", {"edge": "x"})).marks
 
 
+KEYS = [
+    "graph_module",
+    "graph",
+    "nodes",
+    "inputs",
+    "arg",
+    "as_tensor",
+    "as_tensors",
+    "as_string",
+    "metadata",
+    "custom",
+    "signature",
+    "input_specs",
+    "buffer",
+    "name",
+    "target",
+    "qtool",
+    "tensor_values",
+    "outputs",
+]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(
-        ["graph_module", "graph", "nodes", "inputs", "arg", "as_tensor", "as_tensors", "as_string", "metadata", "custom",
-         "signature", "input_specs", "buffer", "name", "target", "qtool", "tensor_values", "outputs"]), inner, max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
     max_leaves=30,
-)  # fmt: skip
+)
 
 
 @given(JSON)

@@ -12,8 +12,9 @@ import torch
 
 from qtool.backends.registry import backend as find_backend
 from qtool.capture.program import Call, plain_module, tensor_at
-from qtool.errors import UsageError
+from qtool.errors import MismatchError, UsageError
 from qtool.exporters.formats import ExportedModel
+from qtool.exporters.saturating import saturating_nodes
 from qtool.exporters.torchscript.packed_graph import pack_weights
 from qtool.exporters.torchscript.signature import Shape
 from qtool.exporters.torchscript.source import Source, write_source
@@ -66,6 +67,7 @@ def engine_for(stamp: Stamp, engine: str | None) -> str:
     Raises:
         UsageError: no such engine, or the backend has none in torch.
         MissingEngineError: this torch does not have it.
+        MismatchError: it would saturate on the CPU that the model was made for; the first node is named.
     """
     name = engine or stamp.backends[0]
     record = find_backend(name)
@@ -76,6 +78,13 @@ def engine_for(stamp: Stamp, engine: str | None) -> str:
         )
         raise UsageError(msg)
     check_engine(record.engine, option="--engine")
+    wrong = saturating_nodes(stamp, record)
+    if wrong:
+        msg = (
+            f"made for {', '.join(stamp.backends)}, isa {stamp.isa}: on {name} {len(wrong)} nodes can saturate, first "
+            f"{wrong[0]!r}, and TorchScript would not say so. Convert the prepared file with --backend {name}"
+        )
+        raise MismatchError(msg)
     return record.engine
 
 

@@ -216,6 +216,12 @@ def test_an_engine_that_is_missing_is_named(monkeypatch):
         engine_for(converted_pattern("conv2d_chain", "fbgemm")[0].stamp, None)
 
 
+def test_case_01_an_engine_that_would_saturate_is_refused():
+    stamp = converted_pattern("conv2d_chain", "qnnpack")[0].stamp
+    with pytest.raises(MismatchError, match=r"made for qnnpack, isa any: on fbgemm 3 nodes can saturate, first '0'"):
+        engine_for(stamp, "fbgemm")
+
+
 def test_int8_activations_are_refused():
     with pytest.raises(MismatchError, match="activations are int8"):
         files_of(converted_pattern("conv2d_chain", "xnnpack")[0], "qnnpack")
