@@ -3,6 +3,7 @@
 Case 6: so does an ONNX file that would be wrong on a CPU without VNNI.
 """
 
+import copy
 import io
 import json
 import warnings
@@ -13,12 +14,14 @@ import torch
 
 import qtool
 from qtool.cli.main import run
+from qtool.errors import MismatchError
 from qtool.exporters.formats import Format
 from qtool.inspection.codes import Severity
 from qtool.types import Isa
 from qtool.workflows.export import exported_files
 from tests.exporters.together import converted_pattern
 from tests.exporters.torchscript.scripts import loaded, saved
+from tests.patterns import make_pattern
 
 FORMATS = ("pt2", "torchscript", "onnx")
 
@@ -110,6 +113,22 @@ def foreign(name):
     x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, [2, 4])
     y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.INT32, [2, 4])
     return onnx.helper.make_model(onnx.helper.make_graph([node], "g", [x], [y], [weight])).SerializeToString()
+
+
+@pytest.mark.parametrize(("name", "words"), [("qnnpack", "targets"), ("conv2d_chain", "scales, first at '0'")])
+def test_case_01_a_state_dict_of_another_model_is_refused(name, words):
+    converted, x = converted_pattern("conv2d_chain", "fbgemm")
+    if name == "qnnpack":
+        other = converted_pattern("conv2d_chain", "qnnpack")[0]
+    else:
+        prepared = qtool.prepare(make_pattern("conv2d_chain")[0], x, {"target": {"backend": "fbgemm"}})
+        qtool.calibrate(prepared, [x * 2])
+        other = qtool.convert(prepared)
+    before = {key: value.clone() for key, value in converted.state_dict().items()}
+    with pytest.raises(MismatchError, match=f"other .*{words}: a state_dict holds no scales"):
+        converted.load_state_dict(other.state_dict())
+    assert all(torch.equal(value, before[key]) for key, value in converted.state_dict().items())
+    assert not converted.load_state_dict(copy.deepcopy(converted).state_dict()).missing_keys
 
 
 def test_case_01_two_models_in_one_file_are_judged_node_by_node():
