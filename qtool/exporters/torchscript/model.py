@@ -12,7 +12,7 @@ import torch
 
 from qtool.backends.registry import backend as find_backend
 from qtool.capture.program import Call, plain_module, tensor_at
-from qtool.errors import MismatchError, UsageError
+from qtool.errors import MismatchError, ModelError, UsageError
 from qtool.exporters.formats import ExportedModel
 from qtool.exporters.saturating import saturating_nodes
 from qtool.exporters.torchscript.packed_graph import pack_weights
@@ -134,5 +134,10 @@ def _compiled(script: Script) -> Any:  # noqa: ANN401 - a C++ module of torch
         kind = torch._C.TensorType.get() if isinstance(value, torch.Tensor) else value._type()
         module._register_attribute(name, kind, value)
     own_type = torch._C.ConcreteModuleType.from_jit_type(module._type())
-    module._define(own_type, script.source.text, _WORDS.get)
+    try:
+        module._define(own_type, script.source.text, _WORDS.get)
+    except RuntimeError as error:
+        reason = next((line for line in str(error).splitlines() if line.strip()), "")
+        msg = f"TorchScript does not take the model: {reason.strip()}; export it to pt2 or onnx, and report it"
+        raise ModelError(msg) from error
     return module

@@ -14,10 +14,10 @@ import torch
 
 from qtool.errors import MismatchError
 from qtool.lowering import lower
+from qtool.lowering.mac_nodes import label_of
 from qtool.lowering.packed import PackedMac
 from qtool.passes import qdq_ops
 from qtool.passes.ops import PATTERNS
-from qtool.passes.to_reference import NODE_STAMP
 from qtool.types import MAC_OPS
 
 if TYPE_CHECKING:
@@ -51,11 +51,6 @@ def pack_weights(module: GraphModule, engine: str) -> dict[Node, Node]:
     module.graph.lint()
     left = set(module.graph.nodes)  # codes that only packed ops read are never unwrapped
     return {before: codes if codes in left else result for before, (codes, result) in packing.replaced.items()}
-
-
-def label_of(node: Node) -> str:
-    """Return the name that people know a node by; the graph's own where stamps were lost."""
-    return str(node.meta.get("custom", {}).get(NODE_STAMP, {}).get("node", node.name))
 
 
 class _Packing:

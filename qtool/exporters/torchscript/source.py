@@ -24,7 +24,7 @@ from qtool.passes.to_reference import NODE_STAMP
 from qtool.readers.marks import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from torch.fx import GraphModule
 
@@ -89,6 +89,7 @@ class _Writer:
         self.names: dict[Node, str] = {}
         self.held: dict[str, str] = {}
         self.lines: list[str] = []
+        self.from_inputs: set[Node] = set()
         self.file_texts = [encode(mark) for mark in marks.files]
         self.node_texts = {mark.name: encode(mark) for mark in marks.nodes}
 
@@ -97,9 +98,10 @@ class _Writer:
         signature = signature_of(self.shape.call, [node.name for node in inputs])
         for node, expression in zip(inputs, signature.leaves, strict=True):
             self.names[node] = node.name
+            self.from_inputs.add(node)
             if expression != node.name:
                 self.lines.append(f"{node.name} = {expression}")
-        self._guard_file(inputs)
+        self._guard_with(inputs, self.file_texts)
         for node in self.graph.nodes:
             self._write(node)
         head = f"def forward({', '.join(('self', *signature.parameters))}):"
@@ -108,12 +110,16 @@ class _Writer:
 
     def _write(self, node: Node) -> None:
         if node.op == "output":
+            inputs = [each for each in self.graph.nodes if each.op == "placeholder"]
+            self._guard_with(inputs, self.node_texts.values())  # of nodes that left no op behind
             leaves = [(self._value(leaf), _example(leaf)) for leaf in node.args[0]]  # type: ignore[union-attr]
             self.lines.append(f"return {nested(self.shape.result, iter(leaves))}")
         elif node.op == "get_attr":
             self.names[node] = f"self.{self._attribute(node)}"
         elif node.op == "call_function":
             self._guard_node(node)
+            if not self.from_inputs.isdisjoint(node.all_input_nodes):
+                self.from_inputs.add(node)
             self.names[node] = node.name
             text = self._call(node)
             self.lines.append(f"{node.name} = {text}" if node.users or _returns(node) else text)
@@ -130,23 +136,21 @@ class _Writer:
 
     # --- guards
 
-    def _guard_file(self, inputs: list[Node]) -> None:
-        tensor = next((node for node in inputs if isinstance(node.meta["val"], torch.Tensor)), None)
-        for text in self.file_texts if tensor is not None else ():
-            self._guard(tensor, text)  # type: ignore[arg-type]
-
     def _guard_node(self, node: Node) -> None:
-        """Guard the first op of each int8 node, by the first value that it reads."""
+        """Guard the first op of each int8 node that reads a value which is no constant."""
         name = node.meta.get("custom", {}).get(NODE_STAMP, {}).get("node")
-        read = next((each for each in node.all_input_nodes if _dtype(each) is not None), None)
-        if name in self.node_texts and read is not None:
-            self._guard(read, self.node_texts.pop(name))
+        if name in self.node_texts and self._guard_with(node.all_input_nodes, [self.node_texts[name]]):
+            del self.node_texts[name]
 
-    def _guard(self, value: Node, text: str) -> None:
-        self.lines += [
-            f"if {self.names[value]}.dtype != {_dtype(value)}:",
-            f'    raise RuntimeError("{text}")',
-        ]
+    def _guard_with(self, values: Iterable[Node], texts: Iterable[str]) -> bool:
+        """Write guards over the first value that depends on the inputs: freezing works out the dtype of a constant."""
+        value = next((each for each in values if each in self.from_inputs and _dtype(each) is not None), None)
+        if value is None:
+            return False
+        for text in texts:
+            check = f"if {self.names[value]}.dtype != {_dtype(value)}:"
+            self.lines += [check, f'    raise RuntimeError("{text}")']
+        return True
 
     # --- ops
 

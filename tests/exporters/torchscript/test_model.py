@@ -17,7 +17,10 @@ from qtool.errors import MismatchError, MissingEngineError, ModelError, UsageErr
 from qtool.exporters.pt2 import pt2_files
 from qtool.exporters.torchscript.model import engine_for
 from qtool.exporters.torchscript.verify import torchscript_differences
+from qtool.readers.archive import read_archive
+from qtool.readers.marks import marks_of
 from qtool.readers.qtool_file import read_qtool_file
+from qtool.readers.script_marks import script_facts
 from qtool.runtime.generated_inputs import calibrated_ranges, generated_inputs
 from qtool.runtime.store import to_bytes
 from qtool.types import Stage
@@ -51,6 +54,14 @@ def test_every_node_is_at_most_a_step_off(name, engine):
     found = differences(converted, engine)
     assert found.keys() == {edge.name for edge in converted.plan.edges}
     assert max(found.values()) <= 1
+    assert_marked(converted, engine)
+
+
+def assert_marked(converted, engine):
+    with read_archive(files_of(converted, engine).data) as archive:
+        facts = script_facts(archive)
+    assert set(facts.marks.nodes) == set(marks_of(converted.stamp).nodes)
+    assert facts.num_unmarked == 0
 
 
 @pytest.mark.slow
@@ -61,7 +72,9 @@ def test_every_pattern_on_every_engine(name, engine):
         with pytest.raises(MismatchError, match="over three dimensions, whose packed weights torch cannot save"):
             files_of(converted_pattern(name, engine)[0])
         return
-    assert max(differences(converted_pattern(name, engine)[0], engine).values(), default=0) <= 1
+    converted, _ = converted_pattern(name, engine)
+    assert max(differences(converted, engine).values(), default=0) <= 1
+    assert_marked(converted, engine)
 
 
 def test_a_difference_is_seen():
