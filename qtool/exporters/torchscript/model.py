@@ -18,7 +18,7 @@ from qtool.exporters.saturating import saturating_nodes
 from qtool.exporters.torchscript.packed_graph import pack_weights
 from qtool.exporters.torchscript.signature import Shape
 from qtool.exporters.torchscript.source import Source, write_source
-from qtool.lowering.engine_switch import check_engine
+from qtool.lowering.engine_switch import available_engines, check_engine
 from qtool.readers.marks import marks_of
 from qtool.runtime.container import stamp_archive
 from qtool.runtime.verify import edge_of
@@ -62,14 +62,14 @@ class Script:
 
 
 def engine_for(stamp: Stamp, engine: str | None) -> str:
-    """Return the torch engine that weights are packed for: the one asked for, or that of the first stamped backend.
+    """Return the torch engine to pack weights for: the one asked for, or the first stamped backend's that is here.
 
     Raises:
         UsageError: no such engine, or the backend has none in torch.
         MissingEngineError: this torch does not have it.
         MismatchError: it would saturate on the CPU that the model was made for; the first node is named.
     """
-    name = engine or stamp.backends[0]
+    name = engine or _first_here(stamp.backends)
     record = find_backend(name)
     if record.engine is None:
         msg = (
@@ -86,6 +86,13 @@ def engine_for(stamp: Stamp, engine: str | None) -> str:
         )
         raise MismatchError(msg)
     return record.engine
+
+
+def _first_here(backends: tuple[str, ...]) -> str:
+    """Return the first backend whose engine this torch has; else the first with an engine, to be told of."""
+    in_torch = [name for name in backends if find_backend(name).engine is not None]
+    here = [name for name in in_torch if find_backend(name).engine in available_engines()]
+    return next(iter((*here, *in_torch, *backends)))
 
 
 @torch.no_grad()

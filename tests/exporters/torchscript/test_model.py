@@ -1,6 +1,7 @@
 """TorchScript: at most a step per node, torch alone to run it, int8 inside, the same bytes, a stamp."""
 
 import copy
+import dataclasses
 import io
 import subprocess
 import sys
@@ -221,6 +222,14 @@ def test_engines():
     assert engine_for(stamp, "qnnpack") == "qnnpack"
     with pytest.raises(UsageError, match="did you mean 'qnnpack'"):
         engine_for(stamp, "qnpack")
+
+
+def test_of_several_backends_the_first_that_is_here_is_taken(monkeypatch):
+    stamp = converted_pattern("conv2d_chain", "fbgemm")[0].stamp
+    several = dataclasses.replace(stamp, backends=("onnxruntime", "fbgemm", "qnnpack"))
+    assert engine_for(several, None) == "fbgemm"
+    monkeypatch.setattr("qtool.exporters.torchscript.model.available_engines", lambda: ("qnnpack",))
+    assert engine_for(several, None) == "qnnpack"
 
 
 def test_an_engine_that_is_missing_is_named(monkeypatch):
