@@ -14,7 +14,15 @@ from qtool.cli.streams import STREAM, check_output, claimed_stdout, read_input, 
 from qtool.cli.summary import check_one_result, json_text, megabytes
 from qtool.cli.table import text_table
 from qtool.errors import EXIT_FINDINGS
-from qtool.exporters.formats import NEWEST_OPSET, OLDEST_OPSET, OPSET, Format, check_opset, check_packages
+from qtool.exporters.formats import (
+    NEWEST_OPSET,
+    OLDEST_OPSET,
+    OPSET,
+    Format,
+    check_engine_option,
+    check_opset,
+    check_packages,
+)
 from qtool.readers.qtool_file import check_loadable, read_qtool_file
 from qtool.workflows.export import check_is_converted, target_note
 
@@ -24,15 +32,26 @@ if TYPE_CHECKING:
     from qtool.cli.streams import Stdout
     from qtool.exporters.formats import ExportedModel
 
-MAX_DIFFERENCE = {Format.ONNX: 1, Format.PT2: 0}
-"""Most steps of its scale that an edge may differ by in ONNX Runtime; a .pt2 gives the same bits."""
+MAX_DIFFERENCE = {Format.ONNX: 1, Format.PT2: 0, Format.TORCHSCRIPT: 1}
+"""Most steps of its scale that an edge may differ by in ONNX Runtime and TorchScript; a .pt2 gives the same bits."""
 
 EXAMPLES = """\b
 Examples:
   qtool export int8.pt2 -o int8.onnx
   qtool export int8.pt2 -o int8.onnx --verify
   qtool export int8.pt2 --format pt2 -o plain.pt2
+  qtool export int8.pt2 --format torchscript --engine qnnpack -o int8.pt
 """
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What is to be written; a path of None is standard output."""
+
+    format: Format
+    path: Path | None
+    opset: int | None
+    engine: str | None
 
 
 @dataclass(frozen=True)
@@ -63,18 +82,23 @@ class _Exported:
 @click.option(
     "--opset", type=int, metavar="N", help=f"ONNX opset, {OLDEST_OPSET} to {NEWEST_OPSET}.  [default: {OPSET}]"
 )
+@click.option("--engine", metavar="NAME", help="Engine of TorchScript's weights.  [default: the stamped backend's]")
 @click.option("--verify", is_flag=True, help="Run the result, and compare it with FILE node by node.")
 @json_option
 @traceback_option
-def command(file: str, format_name: str, output: str, opset: int | None, verify: bool, as_json: bool) -> int:
+def command(
+    file: str, format_name: str, output: str, opset: int | None, engine: str | None, verify: bool, as_json: bool
+) -> int:
     """Write the int8 program FILE as a file for another runtime: ONNX Runtime, or torch without qtool.
 
-    With --verify the result is run: in ONNX Runtime, with its optimizations off and on, every node may be 1 step of
-    its scale off; a .pt2 must give the same bits. Otherwise the exit status is 1, and no file is written.
+    With --verify the result is run: in ONNX Runtime, with its optimizations off and on, and in TorchScript every node
+    may be 1 step of its scale off; a .pt2 must give the same bits. Otherwise the exit status is 1, and no file is
+    written.
     """
     check_one_result(output, as_json=as_json)
     wanted = Format(format_name)
     check_opset(opset, wanted)
+    check_engine_option(engine, wanted)
     sources = () if file == STREAM else (Path(file),)
     check_output(output, sources=sources)
     source = read_input(file)
@@ -85,7 +109,8 @@ def command(file: str, format_name: str, output: str, opset: int | None, verify:
     if note is not None:
         say(note)
     with claimed_stdout() as stdout:
-        exported = _export(source, wanted, None if output == STREAM else Path(output), opset=opset, verify=verify)
+        request = _Request(wanted, None if output == STREAM else Path(output), opset, engine)
+        exported = _export(source, request, verify=verify)
         _print_differences(exported, None if as_json or output == STREAM else stdout)
         if not exported.is_wrong:
             _write(output, exported.files, stdout, sources)
@@ -98,15 +123,16 @@ def command(file: str, format_name: str, output: str, opset: int | None, verify:
     return 0
 
 
-def _export(source: Path | bytes, wanted: Format, path: Path | None, *, opset: int | None, verify: bool) -> _Exported:
+def _export(source: Path | bytes, request: _Request, *, verify: bool) -> _Exported:
     from qtool.runtime.converted import ConvertedModel
     from qtool.workflows.export import differences, exported_files
     from qtool.workflows.load import read
 
     converted = read(source)
     assert isinstance(converted, ConvertedModel)  # its stamp says so
-    files = exported_files(converted, wanted, path, opset=opset)
-    return _Exported(files, wanted, differences(converted, files, wanted, path) if verify else None)
+    wanted, path, engine = request.format, request.path, request.engine
+    files = exported_files(converted, wanted, path, opset=request.opset, engine=engine)
+    return _Exported(files, wanted, differences(converted, files, wanted, path, engine=engine) if verify else None)
 
 
 def _write(output: str, files: ExportedModel, stdout: Stdout, sources: Iterable[Path]) -> None:
@@ -131,9 +157,13 @@ def _print_differences(exported: _Exported, stdout: Stdout | None) -> None:
     if not names:
         say("verify: no node is int8, so there is nothing to compare")
         return
-    titles = [f"optimized {word}" for word in columns] if exported.format is Format.ONNX else ["different values"]
+    first, *titles = {
+        Format.ONNX: ["node", *(f"optimized {word}" for word in columns)],
+        Format.PT2: ["output", "different values"],
+        Format.TORCHSCRIPT: ["node", "steps"],
+    }[exported.format]
     rows = [(name, *(str(column[name]) for column in columns.values())) for name in names]
-    table = text_table(("node" if exported.format is Format.ONNX else "output", *titles), rows, right=set(titles))
+    table = text_table((first, *titles), rows, right=set(titles))
     if stdout is None:
         say(table)
     else:

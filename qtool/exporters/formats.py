@@ -15,12 +15,13 @@ class Format(StrEnum):
 
     ONNX = "onnx"
     PT2 = "pt2"
+    TORCHSCRIPT = "torchscript"
 
 
-PACKAGES: Final = {Format.ONNX: ("onnx", "onnxscript"), Format.PT2: ()}
+PACKAGES: Final = {Format.ONNX: ("onnx", "onnxscript"), Format.PT2: (), Format.TORCHSCRIPT: ()}
 """Optional packages that writing each format needs."""
 
-RUNTIME_PACKAGES: Final = {Format.ONNX: ("onnxruntime",), Format.PT2: ()}
+RUNTIME_PACKAGES: Final = {Format.ONNX: ("onnxruntime",), Format.PT2: (), Format.TORCHSCRIPT: ()}
 """Optional packages that running each format needs."""
 
 OPSET: Final = 20
@@ -85,6 +86,22 @@ def check_opset(opset: object, wanted: Format) -> None:
         raise UsageError(msg)
     if opset > NEWEST_OPSET:
         msg = f"opset {opset} is too new: {OLDEST_OPSET} to {NEWEST_OPSET} are known (the default is {OPSET})"
+        raise UsageError(msg)
+
+
+def check_engine_option(engine: object, wanted: Format) -> None:
+    """Check that an engine is a word, and asked for by a format whose weights are packed for one.
+
+    Raises:
+        UsageError: it is not, or the format has none.
+    """
+    if engine is None:
+        return
+    if not isinstance(engine, str):
+        msg = f"engine {engine!r} is a {type(engine).__name__}; give the name of a torch engine, or None"
+        raise UsageError(msg)
+    if wanted is not Format.TORCHSCRIPT:
+        msg = f"--engine {engine} is for TorchScript; {wanted.value} files hold no packed weights: leave it out"
         raise UsageError(msg)
 
 

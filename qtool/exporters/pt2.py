@@ -13,8 +13,10 @@ from torch.utils import _pytree as pytree
 from qtool.capture.program import strip_origins
 from qtool.exporters.aten import DECOMPOSITIONS
 from qtool.exporters.formats import ExportedModel
+from qtool.exporters.guards import insert_guards
 from qtool.exporters.node_meta import keep_only_stamps, unchanged_meta
 from qtool.exporters.output_names import output_names
+from qtool.readers.marks import marks_of
 from qtool.runtime.container import pack_entries
 from qtool.types import Stage
 
@@ -26,12 +28,12 @@ if TYPE_CHECKING:
 def pt2_files(converted: ConvertedModel) -> ExportedModel:
     """Return the bytes of a .pt2 with the model in plain ATen; the same model gives the same bytes.
 
-    Weights stay int8. The stamp lies in `extra/qtool/stamp.json`, and each node's in `meta["custom"]`.
+    Weights stay int8. The stamp lies in `extra/qtool/stamp.json`, each node's in `meta["custom"]` and in a guard.
     """
     with unchanged_meta(converted.exported):
         program = converted.exported.run_decompositions(DECOMPOSITIONS)
-    program = keep_only_stamps(strip_origins(program))
     stamp = dataclasses.replace(converted.stamp, stage=Stage.EXPORTED)
+    program = insert_guards(keep_only_stamps(strip_origins(program)), marks_of(stamp))
     return ExportedModel(pack_entries(program, stamp, {}))
 
 

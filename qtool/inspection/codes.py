@@ -104,6 +104,19 @@ UNKNOWN_BACKEND = Code(
     "install the qtool that wrote the file, or a later one",
 )
 
+STAMP_LOST = Code(
+    "QT208",
+    Severity.WARNING,
+    "The file's stamp is lost, and its nodes say what is left of it",
+    "export it again with qtool export, which writes the whole stamp",
+)
+UNMARKED_LAYERS = Code(
+    "QT209",
+    Severity.ERROR,
+    "Some int8 layers have no stamp",
+    "their target and ranges are unknown: make the file with qtool convert, or ask whoever made it",
+)
+
 OTHER_BACKEND = Code("QT301", Severity.ERROR, "Made for another backend", _AGAIN_FOR_TARGET)
 UNSUPPORTED_OP = Code("QT302", Severity.ERROR, "The backend has no int8 kernel for the op", _AGAIN_FOR_TARGET)
 CAN_SATURATE = Code(
@@ -149,6 +162,8 @@ CODES: tuple[Code, ...] = (
     PLAN_DIFFERS,
     NOT_CALIBRATED,
     UNKNOWN_BACKEND,
+    STAMP_LOST,
+    UNMARKED_LAYERS,
     OTHER_BACKEND,
     UNSUPPORTED_OP,
     CAN_SATURATE,

@@ -9,6 +9,7 @@ from qtool.errors import FileFormatError, nearest
 from qtool.inspection import codes
 from qtool.readers.program_risks import RiskKind
 from qtool.readers.qtool_file import FileKind, StampProblemKind
+from qtool.readers.recovered import recovered_stamp
 from qtool.stamp.plan_json import plan_from_json
 from qtool.types import Stage
 
@@ -40,6 +41,7 @@ _KIND_WORDS = {
     FileKind.TORCHSCRIPT: "a TorchScript archive",
     FileKind.CHECKPOINT: "a checkpoint of torch.save",
     FileKind.ZIP: "a zip archive",
+    FileKind.ONNX: "an ONNX model",
 }
 
 
@@ -55,15 +57,34 @@ def stamp_problem(file: QtoolFile) -> Iterator[Finding]:
     if problem is None:
         return
     code = _STAMP_CODES[problem.kind]
-    if code is codes.NO_STAMP:
-        yield code.finding(f"it is {_KIND_WORDS[file.kind]} without a stamp: its target and ranges are unknown")
+    if code is codes.NO_STAMP and file.graph.marks:
+        number = len(file.graph.marks.nodes)
+        yield codes.STAMP_LOST.finding(f"the file says nothing, but {number} int8 nodes in its graph say their target")
+    elif code is codes.NO_STAMP:
+        yield code.finding(
+            f"it is {_KIND_WORDS[file.kind]} without a stamp: its target and ranges are unknown{_layers(file)}"
+        )
     else:
         yield code.finding(problem.message)
 
 
+def _layers(file: QtoolFile) -> str:
+    number = file.graph.num_int8_layers
+    return f"; it has {number} convolutions and linears with int8 weights" if number else ""
+
+
+def unmarked_layers(file: QtoolFile) -> Iterator[Finding]:
+    """Yield that some int8 layers of a file without stamp have none of their own either."""
+    graph = file.graph
+    if graph.num_unmarked and graph.marks:
+        yield codes.UNMARKED_LAYERS.finding(
+            f"{graph.num_unmarked} of {graph.num_int8_layers} convolutions and linears with int8 weights"
+        )
+
+
 def content_differs(file: QtoolFile) -> Iterator[Finding]:
     """Yield a content that is not the one the stamp was written for."""
-    if file.stamp is not None and not file.is_content_verified:
+    if file.stamp is not None and file.states_digest and not file.is_content_verified:
         stated = file.stamp.content_digest[:12] or "none"
         yield codes.CONTENT_DIFFERS.finding(f"sha256 of the content is {file.content_digest[:12]}, stamped is {stated}")
 
@@ -96,7 +117,8 @@ def not_calibrated(file: QtoolFile) -> Iterator[Finding]:
 def unknown_backend(file: QtoolFile) -> Iterator[Finding]:
     """Yield the backends of the stamp that this qtool has no description of."""
     known = backend_names()
-    for name in file.stamp.backends if file.stamp else ():
+    stamp = file.stamp or recovered_stamp(file.graph.marks)
+    for name in stamp.backends if stamp else ():
         if name not in known:
             yield codes.UNKNOWN_BACKEND.finding(
                 f"{name!r} is not known here{nearest(name, known)}; known: {', '.join(known)}"
@@ -106,6 +128,7 @@ def unknown_backend(file: QtoolFile) -> Iterator[Finding]:
 FILE_RULES: tuple[Callable[[QtoolFile], Iterator[Finding]], ...] = (
     risks,
     stamp_problem,
+    unmarked_layers,
     content_differs,
     plan_differs,
     not_calibrated,

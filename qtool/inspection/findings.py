@@ -83,6 +83,7 @@ class Report:
         num_bytes: size of the file.
         bytes_by_dtype: (dtype, bytes) of its tensors, most bytes first.
         stamp: what the file says about itself, with all its nodes; None if it says nothing that can be used.
+        is_recovered: the stamp is made of what the nodes in the graph say, because the file's own is lost.
         content: whether the content is the stamped one.
         target: what the file was judged for.
         findings: what is to be said, errors first.
@@ -93,6 +94,7 @@ class Report:
     num_bytes: int
     bytes_by_dtype: tuple[tuple[str, int], ...]
     stamp: Stamp | None
+    is_recovered: bool = False
     content: Content
     target: Target
     findings: tuple[Finding, ...]

@@ -11,7 +11,8 @@ from qtool.inspection.codes import Severity
 from qtool.inspection.file_rules import FILE_RULES
 from qtool.inspection.findings import Content, Report, Target
 from qtool.inspection.target_rules import TARGET_RULES, Question
-from qtool.readers.qtool_file import read_qtool_file
+from qtool.readers.any_file import read_any_file
+from qtool.readers.recovered import recovered_stamp
 from qtool.types import Isa
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def inspect_file(
 
     Raises:
         UsageError: the path cannot be read, or backend or ISA are not known.
-        FileFormatError: the file is not a zip, damaged, or refused; see docs/security.md.
+        FileFormatError: the file is neither a zip nor ONNX, damaged, or refused; see docs/security.md.
 
     Example:
         >>> report = inspect_file(Path("int8.pt2"), backend="onednn", isa="no-vnni")
@@ -54,10 +55,11 @@ def inspect_file(
     asked = None if backend is None else backends_of(backend)
     for name in asked or ():
         registry.backend(name)  # a wrong name is an error before the file is opened
-    file = read_qtool_file(source)
+    file = read_any_file(source)
+    stamp = file.stamp or recovered_stamp(file.graph.marks)
     findings = [finding for rule in FILE_RULES for finding in rule(file)]
-    if file.stamp is not None:
-        findings.extend(_target_findings(file.stamp, asked, asked_isa, host))
+    if stamp is not None:
+        findings.extend(_target_findings(stamp, asked, asked_isa, host))
     # Stable: among findings of one severity the order of the rules and of the model stays.
     findings.sort(key=lambda finding: _SEVERITIES.index(finding.severity))
     return Report(
@@ -65,9 +67,10 @@ def inspect_file(
         kind=file.kind,
         num_bytes=file.num_bytes,
         bytes_by_dtype=file.bytes_by_dtype,
-        stamp=file.stamp,
+        stamp=stamp,
+        is_recovered=stamp is not None and file.stamp is None,
         content=_content(file),
-        target=_target(file.stamp, backend, asked_isa),
+        target=_target(stamp, backend, asked_isa),
         findings=tuple(findings),
     )
 
@@ -110,6 +113,6 @@ def _target(stamp: Stamp | None, backend: str | None, isa: Isa | None) -> Target
 
 
 def _content(file: QtoolFile) -> Content:
-    if file.stamp is None:
+    if file.stamp is None or not file.states_digest:
         return Content.UNKNOWN
     return Content.VERIFIED if file.is_content_verified else Content.DIFFERS

@@ -155,7 +155,7 @@ def read_archive(source: Path | bytes, *, where: str | None = None) -> Archive:
     """
     if where is None:
         where = "data" if isinstance(source, bytes) else str(source)
-    file = io.BytesIO(source) if isinstance(source, bytes) else _open(source)
+    file = io.BytesIO(source) if isinstance(source, bytes) else opened(source)
     try:
         return Archive(file, where)
     except FileFormatError as error:
@@ -165,7 +165,12 @@ def read_archive(source: Path | bytes, *, where: str | None = None) -> Archive:
         raise FileFormatError(msg) from error
 
 
-def _open(path: Path) -> BinaryIO:
+def opened(path: Path) -> BinaryIO:
+    """Return a regular file open for reading.
+
+    Raises:
+        UsageError: the path cannot be read.
+    """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             msg = f"{path} is not a regular file; give a file, or pipe it in and write '-'"

@@ -41,7 +41,7 @@ def onnx_note(file: BinaryIO) -> str | None:
     numbers = [number for number, _ in fields]
     if not numbers or numbers[0] != _IR_VERSION or _GRAPH not in numbers:
         return None
-    note = "an ONNX file, which qtool does not read yet"
+    note = "an ONNX file, which only `qtool inspect` reads"
     if any(number == _METADATA and start == _STAMP_ENTRY for number, start in fields):
         note += f"; its stamp is the JSON under {STAMP_KEY!r} in the model's metadata_props"
     return f"{note}. What qtool reads is a file of its own, as `qtool convert` wrote it"

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING
 
 from qtool.errors import FileFormatError
 from qtool.readers.archive import read_archive
+from qtool.readers.marks import NOTHING, GraphFacts
+from qtool.readers.program_marks import program_facts
 from qtool.readers.program_risks import Risk, find_risks
+from qtool.readers.script_marks import script_facts
 from qtool.readers.tensor_sizes import bytes_by_dtype
 from qtool.stamp.digest import combine_digests
 from qtool.stamp.schema import CONFIG_ENTRY, PLAN_ENTRY, STAMP_ENTRY, Stamp, from_json
@@ -25,12 +28,13 @@ if TYPE_CHECKING:
 
 
 class FileKind(StrEnum):
-    """What a zip is, told from the names of its entries."""
+    """What a file is: a zip is told from the names of its entries."""
 
     PT2 = "pt2"
     TORCHSCRIPT = "torchscript"
     CHECKPOINT = "checkpoint"
     ZIP = "zip"
+    ONNX = "onnx"
 
 
 class StampProblemKind(StrEnum):
@@ -64,6 +68,7 @@ class QtoolFile:
         config_json: the stored config, not parsed; None if there is none.
         content_digest: digest of what is really in it.
         risks: what loading it would execute.
+        graph: what its graph says, looked at only where the file has no stamp.
     """
 
     where: str
@@ -76,6 +81,12 @@ class QtoolFile:
     config_json: str | None
     content_digest: str
     risks: tuple[Risk, ...]
+    graph: GraphFacts = NOTHING
+
+    @property
+    def states_digest(self) -> bool:
+        """Whether its stamp is for a content; an ONNX file is no archive, and has none."""
+        return self.kind is not FileKind.ONNX
 
     @property
     def is_content_verified(self) -> bool:
@@ -109,6 +120,7 @@ def read_qtool_file(source: Path | bytes, *, where: str | None = None) -> QtoolF
             config_json=_read_text(archive, CONFIG_ENTRY),
             content_digest=digest,
             risks=find_risks(archive),
+            graph=NOTHING if isinstance(stamp, Stamp) else _graph_facts(archive),
         )
 
 
@@ -145,13 +157,23 @@ def _read_stamp(archive: Archive) -> Stamp | StampProblem:
     # Without one root for all, torch could see other entries than we do: it takes the first entry's folder.
     if not archive.root or STAMP_ENTRY not in archive.names:
         return StampProblem(StampProblemKind.MISSING, "it has no stamp")
-    text = archive.read(STAMP_ENTRY)
+    return stamp_from(archive.read(STAMP_ENTRY))
+
+
+def stamp_from(text: bytes) -> Stamp | StampProblem:
+    """Return the stamp that a text states, or why there is none."""
     try:
         return from_json(text)
     except NewerVersionError as error:
         return StampProblem(StampProblemKind.NEWER, str(error))
     except FileFormatError as error:
         return StampProblem(StampProblemKind.UNREADABLE, str(error))
+
+
+def _graph_facts(archive: Archive) -> GraphFacts:
+    readers = {FileKind.PT2: program_facts, FileKind.TORCHSCRIPT: script_facts}
+    reader = readers.get(_kind(archive))
+    return NOTHING if reader is None else reader(archive)
 
 
 def _read_text(archive: Archive, name: str) -> str | None:

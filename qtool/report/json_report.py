@@ -35,6 +35,7 @@ def report_document(report: Report) -> dict[str, Any]:
         },
         "target": dataclasses.asdict(report.target),
         "stamp": None if report.stamp is None else dataclasses.asdict(report.stamp),
+        "is_recovered": report.is_recovered,
         "summary": {
             "num_nodes": len(report.stamp.nodes) if report.stamp else 0,
             "num_int8": len(report.int8_nodes()),

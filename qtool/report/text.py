@@ -90,13 +90,18 @@ def _fact_rows(report: Report) -> dict[str, str]:
     if stamp is None:
         return rows
     asked = f" (asked for: {report.target.backend}, isa {report.target.isa})" if report.target.is_asked else ""
-    rows["stage"] = f"{stamp.stage.value}, by qtool {shortened(stamp.tool_version)}"
+    source = "from node stamps" if report.is_recovered else f"by qtool {shortened(stamp.tool_version)}"
+    rows["stage"] = f"{stamp.stage.value}, {source}"
     rows["made for"] = f"{shortened(', '.join(stamp.backends))}, isa {stamp.isa.value}{asked}"
     rows["content"] = {
         Content.VERIFIED: "verified: unchanged since it was stamped",
         Content.DIFFERS: "differs from what was stamped",
         Content.UNKNOWN: "unknown",
     }[report.content]
+    if report.is_recovered:
+        rows["nodes"] = f"{len(report.int8_nodes())} int8, from node stamps"
+        rows["range"] = report.range_summary().text()
+        return rows
     rows["inputs"] = "; ".join(_input_words(each) for each in stamp.inputs) or "none"
     rows["preprocessing"] = shortened(_preprocessing_words(stamp.preprocessing))
     rows["nodes"] = f"{len(report.int8_nodes())} int8 of {len(stamp.nodes)}"

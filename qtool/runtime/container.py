@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import torch
@@ -69,11 +70,24 @@ def pack_entries(exported: ExportedProgram, stamp: Stamp, added: Mapping[str, by
     """Return the bytes of an archive with a program, its stamp, and other entries by name."""
     buffer = io.BytesIO()
     torch.export.save(exported, buffer)
+    return stamp_archive(buffer.getvalue(), stamp, added)
+
+
+def stamp_archive(data: bytes, stamp: Stamp, added: Mapping[str, bytes] = MappingProxyType({})) -> bytes:
+    """Return the bytes of an archive of torch's with entries added, and a stamp for all that is in it.
+
+    Args:
+        data: a zip whose entries lie below `ROOT`.
+        stamp: the stamp; its content digest is filled in here.
+        added: other entries by name.
+    """
+    buffer = io.BytesIO()
+    buffer.write(data)
     with zipfile.ZipFile(buffer, "a") as archive:
         entries = {name.removeprefix(ROOT): archive.read(name) for name in archive.namelist()}
         stamped = stamp.with_content(content_digest({**entries, **added}))
-        for name, data in {**added, STAMP_ENTRY: to_json(stamped).encode()}.items():
-            archive.writestr(_entry(ROOT + name), data)
+        for name, content in {**added, STAMP_ENTRY: to_json(stamped).encode()}.items():
+            archive.writestr(_entry(ROOT + name), content)
     return buffer.getvalue()
 
 

@@ -9,11 +9,12 @@ from torch import Tensor
 
 from qtool.capture.export import dynamic_shapes
 from qtool.capture.program import Call, plain_module, strip_origins
-from qtool.errors import ModelError
+from qtool.errors import MismatchError, ModelError
 from qtool.passes.to_reference import NODE_STAMP, to_reference
 from qtool.runtime.filed import Filed
 from qtool.runtime.inputs import check_inputs
 from qtool.runtime.origin import Origin, make_stamp
+from qtool.stamp.schema import from_json, to_json
 from qtool.types import Stage
 
 if TYPE_CHECKING:
@@ -50,6 +51,35 @@ class ConvertedModel(Filed):
         check_inputs(inputs, self._call, self.stamp.inputs)
         with torch.autocast("cpu", enabled=False):  # the program says what is float32
             return self.body(*inputs)
+
+    def get_extra_state(self) -> Tensor:
+        """Return the stamp for state_dict: its JSON as bytes, so that a state_dict holds nothing but tensors."""
+        return torch.frombuffer(bytearray(to_json(self.stamp.with_content("")).encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Check that a state_dict is of a model with the same targets and scales; those of activations are not in it.
+
+        Raises:
+            MismatchError: it is of another one.
+        """
+        theirs = from_json(state.numpy().tobytes(), where="state_dict")
+        different = _first_difference(self.stamp, theirs)
+        if different is not None:
+            msg = (
+                f"this state is of a model for {', '.join(theirs.backends)}, isa {theirs.isa}, with other {different}: "
+                f"a state_dict holds no scales of activations, so keep a converted model with qtool.save"
+            )
+            raise MismatchError(msg)
+
+
+def _first_difference(mine: Stamp, theirs: Stamp) -> str | None:
+    """Return what differs between the targets and scales of two models; None if nothing does."""
+    if (mine.backends, mine.isa) != (theirs.backends, theirs.isa):
+        return "targets"
+    if len(mine.nodes) != len(theirs.nodes):
+        return "nodes"
+    pairs = zip(mine.nodes, theirs.nodes, strict=True)
+    return next((f"ranges or scales, first at {one.name!r}" for one, other in pairs if one != other), None)
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from qtool.errors import FileFormatError, UsageError
 from qtool.numerics.qparams import QParams
 from qtool.passes import qdq_ops  # noqa: F401 - registers the ops that a converted program is made of
 from qtool.readers.archive import read_archive
-from qtool.readers.qtool_file import check_loadable, read_qtool_file
+from qtool.readers.qtool_file import FileKind, check_loadable, read_qtool_file
 from qtool.runtime.container import pack, read_arrays
 from qtool.runtime.converted import ConvertedModel
 from qtool.runtime.origin import Origin
@@ -57,7 +57,7 @@ def from_bytes(data: bytes, *, where: str | Path = "data") -> PreparedModel | Co
     stamp = check_loadable(file)
     if stamp.stage is Stage.EXPORTED:
         msg = (
-            f"{where} is exported: it runs in torch without qtool, torch.export.load({str(where)!r}).module(). "
+            f"{where} is exported: it runs in torch without qtool, {_loader(file.kind).format(repr(str(where)))}. "
             f"What qtool loads is the converted file that it was made from"
         )
         raise UsageError(msg)
@@ -80,6 +80,11 @@ def from_bytes(data: bytes, *, where: str | Path = "data") -> PreparedModel | Co
     model = PreparedModel(program, plan, origin)
     _restore(model, read_arrays(entries))
     return model
+
+
+def _loader(kind: FileKind) -> str:
+    """Return how torch loads an exported file, with its name left out."""
+    return "torch.jit.load({})" if kind is FileKind.TORCHSCRIPT else "torch.export.load({}).module()"
 
 
 def _qtool_entries(data: bytes) -> dict[str, bytes]:

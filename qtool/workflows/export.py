@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from qtool.backends.ranges import would_saturate
 from qtool.backends.registry import backend as find_backend
 from qtool.errors import UsageError
-from qtool.exporters.formats import OPSET, Format, check_opset, check_packages, known_format
+from qtool.exporters.formats import OPSET, Format, check_engine_option, check_opset, check_packages, known_format
+from qtool.exporters.saturating import saturating_nodes
 from qtool.types import Stage
 from qtool.workflows.atomic_file import check_writable, write_together
 
@@ -28,20 +28,25 @@ def export(
     *,
     opset: int | None = None,
     external_above_bytes: int | None = None,
+    engine: str | None = None,
 ) -> None:
     """Write a converted model as a file of another runtime; the same model gives the same bytes.
 
     Args:
         model: what `convert` returned, or the path of a converted file.
         destination: a path, or a binary file open for writing. Large ONNX weights go into `<path>.data` beside it.
-        format: `onnx` (QDQ, for ONNX Runtime) or `pt2` (plain ATen, for `torch.export.load`).
+        format: `onnx` (QDQ, for ONNX Runtime), `pt2` (plain ATen, for `torch.export.load`) or `torchscript` (packed
+            ops, for `torch.jit.load`).
         opset: ONNX opset, 13 to 23; None takes 20.
         external_above_bytes: weights of more bytes go into the second file; None takes what one file can hold.
+        engine: the torch engine that TorchScript's weights are packed for; None takes that of the stamped backend.
 
     Raises:
         UsageError: the model is not converted, the format is not known, the destination cannot be written, or an
             argument has a wrong type.
         ModelError: the model holds something that the format has no word for.
+        MissingEngineError: this torch does not have the engine.
+        MismatchError: the engine cannot run a node.
         MissingDependencyError: onnx or onnxscript is not installed.
 
     Example:
@@ -51,6 +56,7 @@ def export(
 
     wanted = known_format(format)
     check_opset(opset, wanted)
+    check_engine_option(engine, wanted)
     _check_limit(external_above_bytes)
     path = Path(destination) if isinstance(destination, (str, Path)) else None
     if path is None:
@@ -58,7 +64,9 @@ def export(
     else:
         check_writable(path)
     check_packages(wanted)
-    files = exported_files(_converted(model), wanted, path, opset=opset, external_above_bytes=external_above_bytes)
+    files = exported_files(
+        _converted(model), wanted, path, opset=opset, external_above_bytes=external_above_bytes, engine=engine
+    )
     if path is not None:
         write_together(paths_of(files, path))
         return
@@ -78,6 +86,7 @@ def exported_files(
     *,
     opset: int | None = None,
     external_above_bytes: int | None = None,
+    engine: str | None = None,
 ) -> ExportedModel:
     """Return the bytes of the files that a model is exported to; nothing is written.
 
@@ -87,11 +96,16 @@ def exported_files(
         path: where it will go; None if there is no folder for a second file.
         opset: as in `export`.
         external_above_bytes: as in `export`.
+        engine: as in `export`.
     """
     if wanted is Format.PT2:
         from qtool.exporters.pt2 import pt2_files
 
         return pt2_files(converted)
+    if wanted is Format.TORCHSCRIPT:
+        from qtool.exporters.torchscript.model import engine_for, torchscript_files
+
+        return torchscript_files(converted, engine_for(converted.stamp, engine))
     from qtool.exporters.onnx.container import EXTERNAL_ABOVE_BYTES, external_name, to_files
     from qtool.exporters.onnx.model import onnx_model
 
@@ -110,13 +124,14 @@ def paths_of(files: ExportedModel, path: Path) -> dict[Path, bytes]:
 
 
 def differences(
-    converted: ConvertedModel, files: ExportedModel, wanted: Format, path: Path | None
+    converted: ConvertedModel, files: ExportedModel, wanted: Format, path: Path | None, *, engine: str | None = None
 ) -> dict[str, dict[str, int]]:
     """Return how far an exported model is from the reference program, on inputs that cover every calibrated range.
 
     Returns:
         For ONNX `{"off": {edge: steps}, "on": ...}`, with ONNX Runtime's optimizations off and on; one step is what
-        rounding may cost. For pt2 `{"bits": {output: number of values that differ}}`; none may.
+        rounding may cost; for TorchScript `{"steps": {edge: steps}}`. For pt2 `{"bits": {output: number of values that
+        differ}}`; none may.
     """
     from qtool.capture.program import Call
     from qtool.runtime.generated_inputs import calibrated_ranges, generated_inputs
@@ -128,6 +143,11 @@ def differences(
         from qtool.exporters.pt2 import pt2_differences
 
         return {"bits": pt2_differences(converted, files, inputs)}
+    if wanted is Format.TORCHSCRIPT:
+        from qtool.exporters.torchscript.model import engine_for
+        from qtool.exporters.torchscript.verify import torchscript_differences
+
+        return {"steps": torchscript_differences(converted, files, engine_for(converted.stamp, engine), inputs)}
     from qtool.exporters.onnx.container import external_name
     from qtool.exporters.onnx.verify import onnx_differences
 
@@ -139,15 +159,7 @@ def target_note(stamp: Stamp, wanted: Format) -> str | None:
     if wanted is not Format.ONNX or stamp.backends == (ONNX_BACKEND,):
         return None
     record = find_backend(ONNX_BACKEND)
-    wrong = [
-        node.name
-        for node in stamp.int8_nodes()
-        if node.requires_full_range
-        and node.op is not None
-        and would_saturate(
-            record, stamp.isa, node.op, depthwise=node.depthwise, channel_multiplier=node.channel_multiplier
-        )
-    ]
+    wrong = saturating_nodes(stamp, record)
     note = f"note: made for {', '.join(stamp.backends)}, isa {stamp.isa}; the ranges in the file stay as they are"
     if wrong:
         note += (

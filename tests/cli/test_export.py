@@ -48,15 +48,39 @@ def test_json(folder, capfd):
     assert (found["format"], found["differences"]) == ("pt2", {"bits": {"output": 0}})
 
 
-@pytest.mark.parametrize("wanted", ["onnx", "pt2"])
+@pytest.mark.parametrize("wanted", ["onnx", "pt2", "torchscript"])
 def test_what_computes_something_else_is_not_written(folder, monkeypatch, capfd, wanted):
-    limit = {"onnx": 1, "pt2": 0}[wanted]
+    limit = {"onnx": 1, "pt2": 0, "torchscript": 1}[wanted]
     for found, status in ((limit, 0), (limit + 1, 1)):
-        monkeypatch.setattr(export_workflow, "differences", lambda *_, found=found: {"on": {"0": found}})
+        monkeypatch.setattr(export_workflow, "differences", lambda *_, found=found, **__: {"on": {"0": found}})
+        engine = ["--engine", "qnnpack"] if wanted == "torchscript" else []
         output = folder / f"{status}"
-        assert run(["export", str(folder / "int8.pt2"), "--format", wanted, "-o", str(output), "--verify"]) == status
+        assert (
+            run(["export", str(folder / "int8.pt2"), "--format", wanted, "-o", str(output), "--verify", *engine])
+            == status
+        )
         assert output.exists() == (status == 0)
     assert "nothing was written" in capfd.readouterr().err
+
+
+def test_torchscript(folder, capfd):
+    command = ["export", str(folder / "int8.pt2"), "--format", "torchscript", "-o", str(folder / "a.pt")]
+    assert run(command) == 2
+    assert "'onnxruntime' runs in onnxruntime, and TorchScript packs weights" in capfd.readouterr().err
+    assert run([*command, "--engine", "qnpack"]) == 2
+    assert "did you mean 'qnnpack'" in capfd.readouterr().err
+    assert not (folder / "a.pt").exists()
+    assert run([*command, "--engine", "qnnpack", "--verify"]) == 0
+    out, err = capfd.readouterr()
+    assert out.splitlines()[0].split() == ["node", "steps"]
+    assert "a.pt: torchscript, " in err
+    assert run(["inspect", str(folder / "a.pt")]) == 0
+    assert names_in(folder).count("a.pt") == 1
+
+
+def test_an_engine_is_for_torchscript_alone(folder, capfd):
+    assert run(["export", str(folder / "int8.pt2"), "-o", str(folder / "a.onnx"), "--engine", "qnnpack"]) == 2
+    assert "--engine qnnpack is for TorchScript; onnx files hold no packed weights" in capfd.readouterr().err
 
 
 def test_case_65_the_opset_that_is_needed_is_named(folder, capfd):
@@ -87,14 +111,17 @@ def test_case_66_a_stream_cannot_hold_two_files(folder, monkeypatch, capfd):
 
 def test_an_onnx_file_is_named_by_all_that_cannot_read_it(folder, capfd):
     (folder / "a.bin").write_bytes(exported_pattern("conv2d_bn_relu6").data)
-    for command in (["inspect"], ["convert", "-o", str(folder / "x")], ["export", "-o", str(folder / "x")]):
+    assert run(["inspect", str(folder / "a.bin")]) == 0
+    assert "exported, by qtool" in capfd.readouterr().out
+    for command in (["convert", "-o", str(folder / "x")], ["export", "-o", str(folder / "x")]):
         assert run([*command, str(folder / "a.bin")]) == 3
         message = capfd.readouterr().err
         assert (
-            "a.bin: an ONNX file, which qtool does not read yet; its stamp is the JSON under 'qtool.stamp'" in message
+            "a.bin: an ONNX file, which only `qtool inspect` reads; its stamp is the JSON under 'qtool.stamp'"
+            in message
         )
         assert "Traceback" not in message
-    with pytest.raises(FileFormatError, match="an ONNX file, which qtool does not read yet"):
+    with pytest.raises(FileFormatError, match="an ONNX file, which only `qtool inspect` reads"):
         load(folder / "a.bin")
 
 

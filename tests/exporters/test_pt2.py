@@ -56,7 +56,8 @@ def test_the_same_model_gives_the_same_bytes_and_stays_as_it_is():
 def test_weights_are_int8_and_every_node_is_stamped():
     program = torch.export.load(io.BytesIO(pt2_files(converted_pattern("conv2d_bn_relu6", "fbgemm")[0]).data))
     assert program.state_dict["0.int8.weight"].dtype is torch.int8
-    stamps = [n.meta["custom"] for n in program.graph.nodes if n.op == "call_function"]
+    ops = [n for n in program.graph.nodes if n.op == "call_function" and "_assert_async" not in str(n.target)]
+    stamps = [n.meta["custom"] for n in ops]
     assert {"qtool": {"node": "0", "backend": "fbgemm", "reduce_range": True}} in stamps
     assert all(list(custom) == ["qtool"] for custom in stamps)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from qtool.readers.marks import marks_of, words_of
+from qtool.readers.onnx_graph import KEYS, NODE_PREFIX
 from qtool.stamp.schema import to_json
 
 if TYPE_CHECKING:
@@ -16,22 +18,18 @@ if TYPE_CHECKING:
 MODEL_KEY: Final = "qtool.stamp"
 """In the model's `metadata_props`."""
 
-NODE_PREFIX: Final = "qtool."
-"""In a node's: `qtool.node`, `qtool.backend` and `qtool.reduce_range`, or `qtool.edge` where codes are made or read."""
-
 EDGE_KEY: Final = f"{NODE_PREFIX}edge"
+"""In the metadata of a node that makes or reads codes; int8 nodes have `qtool.node` and what its mark says."""
 
 
 def write_stamp(model: ir.Model, stamp: Stamp) -> None:
-    """Write a stamp into a model, and into its nodes what their `meta["stamp"]` says."""
+    """Write a stamp into a model, and into its nodes what it says of those that their `meta["stamp"]` names."""
     model.metadata_props[MODEL_KEY] = to_json(stamp)
+    marks = {mark.name: words_of(mark) for mark in marks_of(stamp).nodes}
+    keys = {ours: theirs for theirs, ours in KEYS.items()}
     for node in model.graph:
-        node.metadata_props.update(_words(node.meta.get("stamp", {})))
-
-
-def _words(stamp: Mapping[str, Any]) -> dict[str, str]:
-    return {f"{NODE_PREFIX}{key}": _word(value) for key, value in sorted(stamp.items())}
-
-
-def _word(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        said: Mapping[str, Any] = node.meta.get("stamp", {})
+        words = marks.get(said.get("node", ""), {})
+        node.metadata_props.update({f"{NODE_PREFIX}{keys.get(key, key)}": word for key, word in words.items()})
+        if "edge" in said:
+            node.metadata_props[EDGE_KEY] = said["edge"]

@@ -29,7 +29,16 @@ def test_the_model_says_what_it_was_made_for(tmp_path):
 def test_each_node_says_what_it_was_made_for(tmp_path):
     proto = resaved(proto_of(exported_pattern("conv2d_bn_relu6")), tmp_path)
     found = {node.op_type: metadata(node) for node in proto.graph.node}
-    assert found["Conv"] == {"qtool.node": "0", "qtool.backend": "onnxruntime", "qtool.reduce_range": "true"}
+    assert found["Conv"] == {
+        "qtool.node": "0",
+        "qtool.op": "conv2d",
+        "qtool.backend": "onnxruntime",
+        "qtool.isa": "any",
+        "qtool.reduce_range": "true",
+        "qtool.qmin": "0",
+        "qtool.qmax": "127",
+        "qtool.depthwise": "false",
+    }
     assert found["QuantizeLinear"] == {"qtool.edge": "0"}
     assert found["Clip"] == {"qtool.edge": "input"}
     assert all(metadata(node) for node in proto.graph.node)

@@ -1,0 +1,90 @@
+"""An ONNX model is read with the standard library alone: the same as onnx reads, whole or damaged."""
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qtool.errors import FileFormatError
+from qtool.readers import onnx_graph
+from qtool.readers.any_file import read_any_file
+from qtool.readers.marks import NodeMark
+from qtool.readers.onnx_graph import read_onnx
+from qtool.types import Isa, Op
+
+STAMPED = {
+    "qtool.node": "stem",
+    "qtool.backend": "fbgemm,x86",
+    "qtool.reduce_range": "true",
+    "qtool.op": "conv2d",
+    "qtool.isa": "any",
+    "qtool.qmin": "0",
+    "qtool.qmax": "127",
+}
+
+
+def model(words=STAMPED, metadata=None, op="Conv"):
+    nodes = [
+        onnx.helper.make_node("DequantizeLinear", ["w", "s", "z"], ["f"]),
+        onnx.helper.make_node(op, ["x", "f"], ["y"]),
+    ]
+    for key, value in words.items():
+        nodes[1].metadata_props.add(key=key, value=value)
+    weights = [
+        onnx.numpy_helper.from_array(np.ones((8, 4, 3, 3), np.int8), "w"),
+        onnx.numpy_helper.from_array(np.ones(8, np.float32), "s"),
+        onnx.numpy_helper.from_array(np.zeros(8, np.int8), "z"),
+    ]
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 4, 9, 9]) for name in "xy")
+    proto = onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [x], [y], weights))
+    onnx.helper.set_model_props(proto, metadata or {})
+    return proto.SerializeToString()
+
+
+def test_what_it_says_and_holds():
+    found = read_onnx(model(metadata={"author": "me", "qtool.stamp": "{}"}), where="a")
+    assert found.stamp_json == b"{}"
+    assert found.bytes_by_dtype == (("int8", 8 * 4 * 9 + 8), ("float32", 32))
+    (mark,) = found.graph.marks.nodes
+    assert mark == NodeMark(
+        name="stem", backends=("fbgemm", "x86"), reduce_range=True, op=Op.CONV2D, isa=Isa.ANY, qmin=0, qmax=127
+    )
+    assert (found.graph.num_int8_layers, found.graph.num_unmarked) == (1, 0)
+
+
+@pytest.mark.parametrize("op", ["Conv", "QLinearConv", "MatMul", "Gemm"])
+def test_a_layer_that_says_nothing_is_counted(op):
+    graph = read_onnx(model({}, op=op), where="a").graph
+    assert (graph.num_int8_layers, graph.num_unmarked) == (1, 1)
+    assert not graph.marks
+
+
+def test_a_file_is_read_like_its_bytes(tmp_path):
+    (tmp_path / "a.onnx").write_bytes(model())
+    file = read_any_file(tmp_path / "a.onnx")
+    assert (file.kind, file.num_bytes) == ("onnx", len(model()))
+    assert file.graph == read_any_file(model()).graph
+
+
+def test_a_damaged_file_is_an_error():
+    data = bytearray(model())
+    data[data.index(b"DequantizeLinear") - 1] = 0xFF  # the size of the op's name
+    with pytest.raises(FileFormatError, match="looks like an ONNX file, but is damaged"):
+        read_onnx(bytes(data), where="a")
+
+
+@given(st.integers(0, len(model()) - 1), st.integers(0, 255))
+def test_no_change_of_a_byte_breaks_it(place, byte):
+    data = bytearray(model())
+    data[place] = byte
+    try:
+        read_onnx(bytes(data), where="a")
+    except FileFormatError:
+        return
+
+
+def test_the_number_of_parts_is_bounded(monkeypatch):
+    monkeypatch.setattr(onnx_graph, "_MAX_FIELDS", 20)
+    with pytest.raises(FileFormatError, match="more than 20 parts"):
+        read_onnx(model(), where="a")
