@@ -25,12 +25,16 @@ class PackedMac(nn.Module):
 
     Attributes:
         clamp: the smallest and the largest code that may leave, or None where the engine sees to it.
+        packed: the weight, an object of torch's C++ side.
+        packing: what it was packed from, see `Mac.packing`.
     """
 
     def __init__(self, mac: Mac, engine: str) -> None:
         super().__init__()
         self.engine = engine
-        self.output = mac.output
+        self.packing = mac.packing(engine)
+        self.smallest_input = mac.smallest_input()
+        self.input, self.output = mac.input, mac.output
         self.num_dims = mac.num_dims
         lower, upper = mac.bounds
         relu_does_it = mac.has_relu and lower == mac.output.zero_point and not _is_transposed(mac)
