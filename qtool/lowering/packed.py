@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from qtool.lowering.clamp import clamp_in_place
 from qtool.lowering.engine_switch import packing_for
 from qtool.lowering.quint8 import to_qint8, to_qint8_per_tensor
 from qtool.lowering.ranks import on_images, on_rows
@@ -20,8 +21,9 @@ quantized = torch.ops.quantized
 class PackedMac(nn.Module):
     """A convolution or linear layer whose weight is packed for one engine.
 
-    The engines saturate to 0..255 only, so a narrower output range is left to be clamped: without that, values
-    beyond the calibrated range would give codes above 127, and the next layer would saturate.
+    The engines saturate to 0..255 only, so a narrower output range is clamped after them: without that, values beyond
+    the calibrated range would give codes above 127, and the next layer would saturate. Not by torch's own clamp of
+    quantized tensors: it asks the global engine who does it, and qnnpack's is wrong on channels_last.
 
     Attributes:
         clamp: the smallest and the largest code that may leave, or None where the engine sees to it.
@@ -47,11 +49,14 @@ class PackedMac(nn.Module):
             self.packed = _pack(mac)  # carries its engine from here on
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the output as quint8, not clamped yet; so is the input."""
+        """Return the output as quint8; so is the input."""
         return on_images(self._run, x, num_dims=self.num_dims) if self.num_dims else on_rows(self._run, x)
 
     def _run(self, x: Tensor) -> Tensor:
-        return self.run(x, self.packed, self.output.scale, self.output.zero_point)
+        y = self.run(x, self.packed, self.output.scale, self.output.zero_point)
+        if self.clamp is not None:
+            clamp_in_place(y, *self.clamp)
+        return y
 
 
 def _is_transposed(mac: Mac) -> bool:

@@ -18,6 +18,20 @@ def to_quint8(codes: Tensor, scale: float, zero_point: int) -> Tensor:
     return torch._make_per_tensor_quantized_tensor(codes, scale, zero_point)
 
 
+def viewed_as_quint8(codes: Tensor, scale: float, zero_point: int) -> Tensor:
+    """Return uint8 codes as torch.quint8 in the same memory, of the same shape and strides."""
+    quantized = torch._empty_affine_quantized([0], scale=scale, zero_point=zero_point, dtype=torch.quint8)
+    return quantized.set_(codes.untyped_storage(), codes.storage_offset(), codes.shape, codes.stride())
+
+
+def to_codes(codes: Tensor) -> Tensor:
+    """Return the uint8 codes of a torch.quint8 in the same memory; plain codes as they are."""
+    if codes.dtype is torch.uint8:
+        return codes
+    plain = torch.empty(0, dtype=torch.uint8)
+    return plain.set_(codes.untyped_storage(), codes.storage_offset(), codes.shape, codes.stride())
+
+
 def to_qint8(codes: Tensor, scales: Tensor, *, axis: int = 0) -> Tensor:
     """Return int8 weight codes as torch.qint8 with one scale per output channel.
 
