@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from qtool.backends.registry import BACKENDS
-from qtool.backends.registry import backend as find_backend
+from qtool.backends.engines import AUTO, OnMismatch, backend_of_engine
 from qtool.cli.config_file import read_config
 from qtool.cli.messages import say
 from qtool.cli.options import file_argument, json_option, seed_option, set_option, traceback_option
@@ -18,7 +18,7 @@ from qtool.cli.progress import progress
 from qtool.cli.streams import STREAM, claimed_stdout, read_input
 from qtool.cli.summary import json_text, megabytes
 from qtool.cli.table import text_table
-from qtool.errors import UsageError, nearest
+from qtool.errors import UsageError
 from qtool.readers.qtool_file import check_loadable, read_qtool_file
 from qtool.types import Stage
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qtool.config.schema import Config
-    from qtool.runtime.module import RuntimeModel
+    from qtool.runtime.module import Override, RuntimeModel
     from qtool.runtime.prepared import PreparedModel
     from qtool.stamp.schema import Stamp
     from qtool.workflows.evaluate import Evaluation
@@ -42,18 +42,34 @@ Examples:
 @click.command("evaluate", epilog=EXAMPLES)
 @file_argument
 @click.option("--config", metavar="CONFIG", required=True, help="The config that FILE was prepared with.")
-@click.option("--engine", metavar="E", help="Run on this engine; FILE's own backend if left out.")
+@click.option("--engine", metavar="E", help="Run on this engine; auto: each node on the fastest; else as FILE says.")
+@click.option(
+    "--on-mismatch",
+    type=click.Choice([way.value for way in OnMismatch]),
+    default=OnMismatch.ERROR.value,
+    show_default=True,
+    help="Nodes whose engine is missing or wrong: an error, another engine, or run them as asked and say so.",
+)
 @json_option
 @seed_option
 @set_option
 @traceback_option
-def command(file: str, config: str, engine: str | None, as_json: bool, seed: int, settings: tuple[str, ...]) -> int:
+def command(
+    file: str,
+    config: str,
+    engine: str | None,
+    on_mismatch: str,
+    as_json: bool,
+    seed: int,
+    settings: tuple[str, ...],
+) -> int:
     """Measure FILE against its float model on CONFIG's `data.evaluate`: accuracy, agreement, SQNR, size.
 
     Agreement is the share of samples where both models choose the same class. SQNR is
     10 log10(sum of squares of the float outputs / sum of squares of the differences), over all outputs of all samples.
     """
-    _check_engine_name(engine)
+    if engine not in (None, AUTO):
+        backend_of_engine(str(engine))
     if file == STREAM == config:
         msg = "FILE and --config cannot both be standard input"
         raise UsageError(msg)
@@ -68,17 +84,41 @@ def command(file: str, config: str, engine: str | None, as_json: bool, seed: int
         raise UsageError(msg)
     _tell_differences(stamp, settled)
     with claimed_stdout() as stdout:
-        measured = _Measured(*_evaluate(source, stamp, settled, engine, seed), stamp.stage, facts.num_bytes)
+        result, runs = _evaluate(source, settled, engine, on_mismatch, seed)
+        measured = _Measured(result, runs, stamp.stage, facts.num_bytes)
         stdout.write_text(json_text(measured.as_json()) if as_json else measured.as_table())
     return 0
 
 
 @dataclass(frozen=True)
+class _Runs:
+    """Where a model ran; a prepared model runs on no engine.
+
+    Attributes:
+        engine: the engines, joined; None without one.
+        num_nodes: number of convolutions and linear layers on each engine.
+        overrides: those that ran as asked although their numbers may be wrong.
+    """
+
+    engine: str | None = None
+    num_nodes: dict[str, int] = field(default_factory=dict)
+    overrides: tuple[Override, ...] = ()
+
+    @staticmethod
+    def of(model: PreparedModel | RuntimeModel) -> _Runs:
+        placement = getattr(model, "placement", None)
+        if placement is None:
+            return _Runs()
+        counts = Counter(placed.engine for placed in placement.values())
+        return _Runs(model.engine, dict(counts.most_common()), model.overrides)  # type: ignore[union-attr,arg-type]
+
+
+@dataclass(frozen=True)
 class _Measured:
-    """An evaluation and what it was of; a prepared model runs on no engine."""
+    """An evaluation and what it was of."""
 
     result: Evaluation
-    engine: str | None
+    runs: _Runs
     stage: Stage
     num_bytes: int
 
@@ -87,24 +127,30 @@ class _Measured:
         facts = dataclasses.asdict(self.result)
         is_exact = math.isinf(self.result.sqnr_db) and self.result.sqnr_db > 0
         finite = self.result.sqnr_db if math.isfinite(self.result.sqnr_db) else None
-        named = {"engine": self.engine, "stage": self.stage.value, "file_bytes": self.num_bytes}
-        return {**facts, **named, "sqnr_db": finite, "is_exact": is_exact}
+        named = {"engine": self.runs.engine, "stage": self.stage.value, "file_bytes": self.num_bytes}
+        where = {"engines": self.runs.num_nodes, "overrides": [dataclasses.asdict(o) for o in self.runs.overrides]}
+        return {**facts, **named, **where, "sqnr_db": finite, "is_exact": is_exact}
 
     def as_table(self) -> str:
         header = ("model", "accuracy", "agreement", "SQNR dB", "size")
-        result = self.result
+        result, engine = self.result, self.runs.engine
         rows = [
             ("float", _share(result.float_accuracy), "-", "-", megabytes(result.float_bytes)),
             (
-                self.stage.value if self.engine is None else f"{self.stage.value}, {self.engine}",
+                f"{self.stage.value}, {engine}" if engine else self.stage.value,
                 _share(result.accuracy),
                 _share(result.agreement),
                 _decibels(result.sqnr_db),
                 megabytes(self.num_bytes),
             ),
         ]
-        samples = f"{result.num_samples} samples, {result.num_labelled} labels"
-        return f"{text_table(header, rows, right=set(header[1:]))}\n{samples}"
+        lines = [text_table(header, rows, right=set(header[1:]))]
+        lines.append(f"{result.num_samples} samples, {result.num_labelled} labels")
+        if len(self.runs.num_nodes) > 1:
+            counts = (f"{count} on {name}" for name, count in self.runs.num_nodes.items())
+            lines.append(f"convolutions and linear layers: {', '.join(counts)}")
+        lines.extend(f"override: {o.node} ran on {o.engine} although {o.why}" for o in self.runs.overrides)
+        return "\n".join(lines)
 
 
 def _share(value: float | None) -> str:
@@ -138,28 +184,16 @@ def _tell_uncalibrated(model: PreparedModel | RuntimeModel) -> None:
         say(f"note: not calibrated, so measured in float: {len(missing)} of the model's activations")
 
 
-def _check_engine_name(engine: str | None) -> None:
-    names = [record.engine for record in BACKENDS if record.engine is not None]
-    if engine is not None and engine not in names:
-        msg = f"engine {engine!r} is not known{nearest(engine, names) or '.'} Use one of: {', '.join(names)}."
-        raise UsageError(msg)
-
-
 def _evaluate(
-    source: Path | bytes, stamp: Stamp, settings: Config, engine: str | None, seed: int
-) -> tuple[Evaluation, str | None]:
-    """Return the evaluation, and the engine it was made on."""
-    from qtool.lowering.engine_switch import check_engine
-
-    needed = engine or find_backend(stamp.backends[0]).engine
-    if stamp.stage is Stage.CONVERTED and needed is not None:
-        check_engine(needed, option="--engine")
+    source: Path | bytes, settings: Config, engine: str | None, on_mismatch: str, seed: int
+) -> tuple[Evaluation, _Runs]:
+    """Return the evaluation, and where it was made."""
     from qtool.workflows.evaluate import evaluate_from_config
     from qtool.workflows.load import load
     from qtool.workflows.seed import seed_everything
 
     seed_everything(seed)
-    model = load(source, engine=engine)
+    model = load(source, engine=engine, on_mismatch=on_mismatch)
     _tell_uncalibrated(model)
     with progress("evaluate") as on_batch:
-        return evaluate_from_config(model, settings, on_batch=on_batch), getattr(model, "engine", None)
+        return evaluate_from_config(model, settings, on_batch=on_batch), _Runs.of(model)

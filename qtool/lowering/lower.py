@@ -16,30 +16,29 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node, map_arg
 
-from qtool.backends.faults import conv_fault
-from qtool.backends.record import Support
-from qtool.backends.registry import backend as find_backend
 from qtool.capture.program import tensor_of
 from qtool.capture.view_inverse import SPLITS
 from qtool.errors import MismatchError
 from qtool.lowering.casts import Dequantize, Quantize, ToCodes, ToQuint8
 from qtool.lowering.grid import Grid
 from qtool.lowering.mac import Mac
+from qtool.lowering.mac_nodes import WEIGHT_DEQUANTIZES, label_of
 from qtool.lowering.max_pool import MaxPool
+from qtool.lowering.missing_kernel import PACKED_ENGINES, missing_kernel
 from qtool.lowering.packed import PackedMac
 from qtool.lowering.plain import plain_mac
 from qtool.passes import qdq_ops
 from qtool.passes.match import conv_geometry
 from qtool.passes.ops import PATTERNS, SHARING, clamp_bounds, classify, pad_mode
-from qtool.passes.to_reference import NODE_STAMP
-from qtool.types import MAC_OPS, Granularity, Op
+from qtool.types import MAC_OPS, Op
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import fx
 
 aten = torch.ops.aten
 
-PACKED_ENGINES = frozenset({"fbgemm", "qnnpack"})
 KERNELS = "qtool/kernels"
 """Where a lowered module holds its kernels; with a slash, so that no attribute of a model bears the name."""
 
@@ -47,17 +46,22 @@ CODES = "codes"
 """Key in a lowered node's meta: True where its value is the codes of a quantized edge."""
 
 
-def lower(module: GraphModule, engine: str) -> GraphModule:
-    """Edit the module of a reference program so that its int8 ops run on `engine`; returns its argument.
+def lower(module: GraphModule, engines: Mapping[str, str]) -> GraphModule:
+    """Edit the module of a reference program so that its int8 ops run on engines; returns its argument.
+
+    Args:
+        module: the reference program.
+        engines: torch engine by the name of every node that `mac_nodes` returns; they may differ.
 
     Raises:
-        MismatchError: the program's activations are int8; torch's engines take uint8.
+        MismatchError: the program's activations are int8, and torch's engines take uint8; or an engine has no kernel
+            for a node.
     """
-    _check_unsigned(module, engine)
+    _check_unsigned(module, engines)
     module.add_module(KERNELS, nn.Module())
     for node in list(module.graph.nodes):
         if node.target is qdq_ops.quantize_per_tensor:
-            _lower_edge(module, node, engine)
+            _lower_edge(module, node, engines)
     _lower_casts(module)
     _join_casts(module)
     module.graph.eliminate_dead_code()
@@ -68,8 +72,9 @@ def lower(module: GraphModule, engine: str) -> GraphModule:
     return module
 
 
-def _check_unsigned(module: GraphModule, engine: str) -> None:
+def _check_unsigned(module: GraphModule, engines: Mapping[str, str]) -> None:
     """Refuse int8 activations before a kernel does; shifted to uint8 they could saturate, which nobody checked."""
+    engine = " or ".join(sorted(set(engines.values()))) or "torch"
     if any(n.target is qdq_ops.quantize_per_tensor and Grid.of(n).dtype is not torch.uint8 for n in module.graph.nodes):
         msg = (
             f"the model's activations are int8, and {engine} takes uint8: it was made for a runtime outside torch. "
@@ -78,13 +83,13 @@ def _check_unsigned(module: GraphModule, engine: str) -> None:
         raise MismatchError(msg)
 
 
-def _lower_edge(module: GraphModule, quantize: Node, engine: str) -> None:
+def _lower_edge(module: GraphModule, quantize: Node, engines: Mapping[str, str]) -> None:
     """Replace one quantize node and the op before it by the op on codes, if there is one."""
     value: Any = quantize.args[0]
     activation, node = _split_activation(value)
     made = None
     if PATTERNS.get(node.target) in MAC_OPS:
-        made = _lower_mac(module, quantize, node, activation, engine)
+        made = _lower_mac(module, quantize, node, activation, engines)
     elif classify(node)[0] in SHARING:
         made = _lower_on_codes(module, quantize, node, activation)
     if made is None:
@@ -111,13 +116,15 @@ def _is_dequantize(node: Any) -> bool:  # noqa: ANN401
 # --- convolution and linear
 
 
-def _lower_mac(module: GraphModule, quantize: Node, node: Node, activation: Node | None, engine: str) -> Node | None:
+def _lower_mac(
+    module: GraphModule, quantize: Node, node: Node, activation: Node | None, engines: Mapping[str, str]
+) -> Node | None:
     if not _is_dequantize(node.args[0]):
         return None
     mac = _describe(module, quantize, node, activation)
     if mac is None:
         return None
-    codes = node.args[0].args[0]  # type: ignore[union-attr]
+    codes, engine = node.args[0].args[0], engines[node.name]  # type: ignore[union-attr]
     _check_kernel(node, mac, engine)
     kernel = PackedMac(mac, engine) if engine in PACKED_ENGINES else plain_mac(mac, engine)
     name = _add(module, kernel)
@@ -132,30 +139,18 @@ def _lower_mac(module: GraphModule, quantize: Node, node: Node, activation: Node
 
 def _check_kernel(node: Node, mac: Mac, engine: str) -> None:
     """Refuse a layer that the engine's kernel must never be given: a file made for another one may hold it."""
-    why = _no_kernel(PATTERNS[node.target], mac, engine)
+    op, shape = PATTERNS[node.target], mac.codes.shape
+    why = missing_kernel(engine, op, shape, mac.geometry, has_scale_per_channel=bool(mac.scales.dim()))
     if why:
-        name = node.meta.get("custom", {}).get(NODE_STAMP, {}).get("node", node.name)
+        name = label_of(node)
         msg = f"{name!r} cannot run on {engine}: {why}. Run on another engine, or prepare the model for {engine}"
         raise MismatchError(msg)
-
-
-def _no_kernel(op: Op, mac: Mac, engine: str) -> str:
-    """Return why the engine has no kernel for a layer, or an empty string."""
-    record = find_backend(engine)
-    rule = record.rule(op)
-    if rule.support is Support.UNSUPPORTED:
-        return f"it has no int8 {op}{f' ({rule.note})' if rule.note else ''}"
-    if mac.scales.dim() and Granularity.CHANNEL not in rule.granularities:
-        return f"its weight has a scale per channel, and the kernel of {op} takes one scale"
-    if mac.geometry is None or engine not in PACKED_ENGINES:
-        return ""
-    return conv_fault(record, op, mac.codes.shape, mac.geometry.groups)
 
 
 def _describe(module: GraphModule, quantize: Node, node: Node, activation: Node | None) -> Mac | None:
     """Return the layer as data, or None where its weight is not stored in int8."""
     weight: Any = node.args[1]
-    if weight.target not in (qdq_ops.dequantize_per_channel, qdq_ops.dequantize_per_tensor):
+    if weight.target not in WEIGHT_DEQUANTIZES:
         return None
     codes = tensor_of(module, weight.args[0])
     assert codes is not None

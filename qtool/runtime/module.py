@@ -1,41 +1,92 @@
-"""The runtime module: a converted model packed for an engine, ready to run."""
+"""The runtime module: a converted model packed for the engines of its nodes, ready to run."""
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import nn
 
+from qtool.backends.engines import OnMismatch
 from qtool.capture.program import Call, plain_module
-from qtool.errors import ModelError
+from qtool.errors import ModelError, QtoolWarning
 from qtool.lowering.lower import lower
-from qtool.runtime.engine_choice import choose_engine
+from qtool.lowering.mac_nodes import mac_nodes
+from qtool.runtime.engine_choice import Placed, place_nodes
 from qtool.runtime.inputs import check_inputs, check_no_nan
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from qtool.plan import Plan
     from qtool.runtime.converted import ConvertedModel
     from qtool.stamp.schema import Stamp
 
 
-class RuntimeModel(nn.Module):
-    """A converted model on an engine; immutable, and safe to call from several threads.
+@dataclass(frozen=True)
+class Override:
+    """A node that runs as asked although its numbers may be wrong there.
 
     Attributes:
-        engine: the engine its convolutions and linear layers run on.
+        node: the node's name.
+        engine: where it runs.
+        why: what may be wrong.
+    """
+
+    node: str
+    engine: str
+    why: str
+
+
+class RuntimeModel(nn.Module):
+    """A converted model on engines; immutable, and safe to call from several threads.
+
+    Attributes:
+        placement: for each int8 convolution and linear layer, by its name, the engine that it runs on and why.
+        overrides: the nodes that run as asked (`on_mismatch="warn"`) although their numbers may be wrong.
         plan: what was decided for every node and edge.
         stamp: for which target it was made.
     """
 
-    def __init__(self, converted: ConvertedModel, engine: str | None = None) -> None:
+    def __init__(
+        self,
+        converted: ConvertedModel,
+        engine: str | None = None,
+        *,
+        on_mismatch: str = OnMismatch.ERROR,
+    ) -> None:
         super().__init__()
-        self.engine = choose_engine(converted.stamp, engine)
         self.plan: Plan = converted.plan
         self._call = Call.of(converted.exported)
         self.stamp: Stamp = converted.stamp
-        self.body = lower(plain_module(converted.exported), self.engine)
+        reference = plain_module(converted.exported)
+        nodes = mac_nodes(reference)
+        found = place_nodes(converted.stamp, nodes, engine=engine, on_mismatch=on_mismatch)
+        if found.warning:
+            warnings.warn(found.warning, QtoolWarning, stacklevel=2)
+        self.placement: Mapping[str, Placed] = MappingProxyType({n.label: found.nodes[n.name] for n in nodes})
+        self.body = lower(reference, {name: placed.engine for name, placed in found.nodes.items()})
         self.eval()
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """The engines that its convolutions and linear layers run on, by the number of nodes."""
+        used = [placed.engine for placed in self.placement.values()]
+        return tuple(sorted(set(used), key=lambda engine: (-used.count(engine), engine)))
+
+    @property
+    def engine(self) -> str:
+        """The names of `engines`, joined; empty without an int8 convolution or linear layer."""
+        return " + ".join(self.engines)
+
+    @property
+    def overrides(self) -> tuple[Override, ...]:
+        """The nodes whose numbers may be wrong where they were asked to run."""
+        placed = self.placement.items()
+        return tuple(Override(name, where.engine, where.wrong) for name, where in placed if where.wrong)
 
     @torch.no_grad()
     def forward(self, *inputs: Any) -> Any:  # noqa: ANN401 - whatever the model takes and returns

@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from qtool.backends.engines import OnMismatch
 from qtool.errors import UsageError
 from qtool.runtime.module import RuntimeModel
 from qtool.runtime.prepared import PreparedModel
@@ -15,25 +16,37 @@ if TYPE_CHECKING:
     from qtool.runtime.converted import ConvertedModel
 
 
-def load(source: str | Path | bytes | BinaryIO, *, engine: str | None = None) -> PreparedModel | RuntimeModel:
+def load(
+    source: str | Path | bytes | BinaryIO,
+    *,
+    engine: str | None = None,
+    on_mismatch: str = OnMismatch.ERROR,
+) -> PreparedModel | RuntimeModel:
     """Return the model in a file.
+
+    Each convolution and linear layer of a converted model runs on the engine it was made for; where that one would
+    saturate on this CPU, on qnnpack, and one warning names the nodes.
 
     Args:
         source: a path, the file's bytes, or a binary file open for reading.
-        engine: run a converted model on this engine instead of that of the backend it was made for.
+        engine: run all nodes on this engine instead.
+        on_mismatch: what becomes of nodes whose engine is missing, or computes them wrong: `error`; `fallback` runs
+            them on an engine that is right; `warn` runs them as asked although their numbers may be wrong, and
+            `RuntimeModel.overrides` names them.
 
     Returns:
-        A PreparedModel for a prepared file; for a converted one a RuntimeModel, packed for its engine.
+        A PreparedModel for a prepared file; for a converted one a RuntimeModel, packed for its engines.
 
     Raises:
         UsageError: the file cannot be read; no such engine; an engine is asked for and the file is a prepared one.
         FileFormatError: not a file of qtool's, damaged, or changed since it was written.
         MissingEngineError: this torch does not have the engine.
-        MismatchError: the model would saturate silently with that engine on this CPU; its nodes are named.
+        MismatchError: nodes would saturate silently with that engine on this CPU, or it has no kernel for them; they
+            are named.
     """
     model = read(source)
     if not isinstance(model, PreparedModel):
-        return RuntimeModel(model, engine)
+        return RuntimeModel(model, engine, on_mismatch=on_mismatch)
     if engine is not None:
         msg = (
             f"a {model.stamp.stage.value} model runs on no engine, and engine {engine!r} is asked for; convert it first"
