@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from qtool.lowering.clamp import clamp_in_place
+from qtool.lowering.clamp import clamped
 from qtool.lowering.engine_switch import packing_for
 from qtool.lowering.quint8 import to_qint8, to_qint8_per_tensor
 from qtool.lowering.ranks import on_images, on_rows
@@ -54,9 +54,7 @@ class PackedMac(nn.Module):
 
     def _run(self, x: Tensor) -> Tensor:
         y = self.run(x, self.packed, self.output.scale, self.output.zero_point)
-        if self.clamp is not None:
-            clamp_in_place(y, *self.clamp)
-        return y
+        return y if self.clamp is None else clamped(y, *self.clamp)
 
 
 def _is_transposed(mac: Mac) -> bool:

@@ -223,9 +223,9 @@ def test_case_60_saved_under_qnnpack_loaded_under_fbgemm_saved_and_traced_again(
     torch.manual_seed(0)
     model = Lambda(
         lambda m, x: m.last(m.layer(m.layer(m.first(x)))),
-        layer=conv(64, 64, padding=1),
-        first=conv(4, 64, k=1),
-        last=conv(64, 4, k=1),
+        layer=conv(128, 128, padding=1),
+        first=conv(4, 128, k=1),
+        last=conv(128, 4, k=1),
     )
     x, path, sizes = torch.randn(2, 4, 9, 9), tmp_path / "int8.pt2", []
     path.write_bytes(saved(model, x, reduce_range="always"))
@@ -238,7 +238,7 @@ def test_case_60_saved_under_qnnpack_loaded_under_fbgemm_saved_and_traced_again(
     assert {size for size, *_ in sizes} == {first_size}
     traced = [size for _, *both in sizes for size in both]
     assert max(traced) - min(traced) < 512  # torch numbers the types of a process, and writes the numbers
-    shared = 64 * 64 * 9
+    shared = 128 * 128 * 9
     assert shared < first_size < 2 * shared
     assert shared < max(traced) < 2 * shared
 
