@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import io
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from qtool.backends.engines import OnMismatch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from qtool.backends.engines import AUTO, OnMismatch
+from qtool.capture.sizes import example_sizes
 from qtool.errors import UsageError
 from qtool.runtime.module import RuntimeModel
 from qtool.runtime.prepared import PreparedModel
 from qtool.runtime.store import from_bytes
+from qtool.workflows.engine_cache import cache_key, cache_path, read_engines, write_engines
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from qtool.runtime.converted import ConvertedModel
 
 
@@ -22,6 +30,8 @@ def load(
     engine: str | None = None,
     release_weights: bool = True,
     on_mismatch: str = OnMismatch.ERROR,
+    example: Any = None,  # noqa: ANN401 - whatever the model is called with
+    cache: bool = False,
 ) -> PreparedModel | RuntimeModel:
     """Return the model in a file.
 
@@ -30,12 +40,16 @@ def load(
 
     Args:
         source: a path, the file's bytes, or a binary file open for reading.
-        engine: run all nodes on this engine instead.
+        engine: run all nodes on this engine instead; `auto` times, for some seconds, the engines that are right for
+            each node and takes the fastest.
         release_weights: free the original weights that qnnpack keeps beside the packed ones; False keeps them, for
             torch.jit.trace.
         on_mismatch: what becomes of nodes whose engine is missing, or computes them wrong: `error`; `fallback` runs
             them on an engine that is right; `warn` runs them as asked although their numbers may be wrong, and
             `RuntimeModel.overrides` names them.
+        example: what `auto` times the model on: a tensor, or a tuple of positional arguments. None makes inputs of the
+            stamped shapes, in a batch of 1.
+        cache: keep what `auto` found beside the file, as `<file>.engines.json`, and take it from there on this machine.
 
     Returns:
         A PreparedModel for a prepared file; for a converted one a RuntimeModel, packed for its engines.
@@ -47,15 +61,59 @@ def load(
         MismatchError: nodes would saturate silently with that engine on this CPU, or it has no kernel for them; they
             are named.
     """
+    _check_auto_options(source, engine, example, cache=cache)
     model = read(source)
     if not isinstance(model, PreparedModel):
-        return RuntimeModel(model, engine, on_mismatch=on_mismatch, release_weights=release_weights)
+        arguments = example if isinstance(example, tuple) or example is None else (example,)
+        options = _Options(on_mismatch, release_weights, arguments)
+        return _load_cached(Path(source), model, options) if cache else options.packed(model, engine)  # type: ignore[arg-type]
     if engine is not None:
         msg = (
             f"a {model.stamp.stage.value} model runs on no engine, and engine {engine!r} is asked for; convert it first"
         )
         raise UsageError(msg)
     return model
+
+
+@dataclass(frozen=True)
+class _Options:
+    on_mismatch: str
+    release_weights: bool
+    example: tuple[Any, ...] | None
+
+    def packed(self, model: ConvertedModel, engine: str | None, known: Mapping[str, str] | None = None) -> RuntimeModel:
+        return RuntimeModel(
+            model,
+            engine,
+            on_mismatch=self.on_mismatch,
+            release_weights=self.release_weights,
+            example=self.example,
+            known=known,
+        )
+
+
+def _check_auto_options(source: object, engine: str | None, example: object, *, cache: bool) -> None:
+    """Refuse options of `auto` without it, and a cache of what is no file: they would be ignored."""
+    if engine != AUTO and (example is not None or cache):
+        name = "cache" if cache else "example"
+        msg = f"{name} is used by engine='auto' alone, and engine is {engine!r}; leave it out, or ask for 'auto'"
+        raise UsageError(msg)
+    if cache and not isinstance(source, (str, Path)):
+        msg = f"cache=True keeps a file beside the model's, and the model is a {type(source).__name__}; give a path"
+        raise UsageError(msg)
+
+
+def _load_cached(path: Path, model: ConvertedModel, options: _Options) -> RuntimeModel:
+    """Load with `auto`, from what is kept beside the file or keeping it there."""
+    tensors = [leaf for leaf in tree_leaves(options.example) if isinstance(leaf, Tensor)]
+    shapes = [list(tensor.shape) for tensor in tensors] or [example_sizes(i, batch=1) for i in model.stamp.inputs]
+    key, kept = cache_key(model.stamp.content_digest, shapes), cache_path(path)
+    known = read_engines(kept, key)
+    runtime = options.packed(model, AUTO, known)
+    found = {name: placed.engine for name, placed in runtime.placement.items()}
+    if found != known:
+        write_engines(kept, key, found)
+    return runtime
 
 
 def read(source: str | Path | bytes | BinaryIO) -> PreparedModel | ConvertedModel:
