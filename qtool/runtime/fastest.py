@@ -48,6 +48,9 @@ MOST_ROUNDS = 50
 WORTH_IT = 0.95
 """A node leaves the best single engine only for less than this share of its time: smaller gains are noise."""
 
+WORTH_MIXING = 0.98
+"""A mixture is taken for less than this share of the best single engine's time: one engine is simpler."""
+
 MIXTURE = "mixture"
 
 Engines = Mapping[str, str]
@@ -112,15 +115,15 @@ def _fastest(
     """Return the fastest of each engine alone and of the mixture of the fastest of each node."""
     if len(singles) == 1:
         return next(iter(singles.values()))
-    candidates = dict(singles)
-    programs = {name: _lowered(exported, engines) for name, engines in candidates.items()}
+    programs = {name: _lowered(exported, engines) for name, engines in singles.items()}
     times = _time_nodes(programs, example)
     best = min(times, key=lambda name: sum(times[name].values()))
     mixture = {name: _best_for(edge, name, best, singles, times) for name, edge in edges.items()}
-    if mixture not in candidates.values():
-        candidates[MIXTURE], programs[MIXTURE] = mixture, _lowered(exported, mixture)
+    if mixture not in singles.values():
+        programs[MIXTURE] = _lowered(exported, mixture)
     seconds = _time_programs(programs, example)
-    return candidates[min(seconds, key=lambda name: seconds[name])]
+    best = min(singles, key=lambda name: seconds[name])
+    return mixture if seconds.get(MIXTURE, math.inf) < WORTH_MIXING * seconds[best] else singles[best]
 
 
 def _edges(stamp: Stamp, nodes: Sequence[MacNode]) -> dict[str, str]:
