@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from qtool.runtime.converted import ConvertedModel
+
+
+_ONE_AT_A_TIME = threading.RLock()
+"""Held while a file is loaded: torch.export.load keeps what it is at in a variable of the process, and packing an
+engine's name. Running a model needs no lock."""
 
 
 def load(
@@ -62,10 +68,15 @@ def load(
             are named.
     """
     _check_auto_options(source, engine, example, cache=cache)
+    with _ONE_AT_A_TIME:
+        return _loaded(source, engine, _Options(on_mismatch, release_weights, example), cache=cache)
+
+
+def _loaded(
+    source: str | Path | bytes | BinaryIO, engine: str | None, options: _Options, *, cache: bool
+) -> PreparedModel | RuntimeModel:
     model = read(source)
     if not isinstance(model, PreparedModel):
-        arguments = example if isinstance(example, tuple) or example is None else (example,)
-        options = _Options(on_mismatch, release_weights, arguments)
         return _load_cached(Path(source), model, options) if cache else options.packed(model, engine)  # type: ignore[arg-type]
     if engine is not None:
         msg = (
@@ -79,7 +90,12 @@ def load(
 class _Options:
     on_mismatch: str
     release_weights: bool
-    example: tuple[Any, ...] | None
+    example: Any
+
+    @property
+    def arguments(self) -> tuple[Any, ...] | None:
+        """The example as positional arguments."""
+        return self.example if self.example is None or isinstance(self.example, tuple) else (self.example,)
 
     def packed(self, model: ConvertedModel, engine: str | None, known: Mapping[str, str] | None = None) -> RuntimeModel:
         return RuntimeModel(
@@ -87,7 +103,7 @@ class _Options:
             engine,
             on_mismatch=self.on_mismatch,
             release_weights=self.release_weights,
-            example=self.example,
+            example=self.arguments,
             known=known,
         )
 
@@ -105,7 +121,7 @@ def _check_auto_options(source: object, engine: str | None, example: object, *, 
 
 def _load_cached(path: Path, model: ConvertedModel, options: _Options) -> RuntimeModel:
     """Load with `auto`, from what is kept beside the file or keeping it there."""
-    tensors = [leaf for leaf in tree_leaves(options.example) if isinstance(leaf, Tensor)]
+    tensors = [leaf for leaf in tree_leaves(options.arguments) if isinstance(leaf, Tensor)]
     shapes = [list(tensor.shape) for tensor in tensors] or [example_sizes(i, batch=1) for i in model.stamp.inputs]
     key, kept = cache_key(model.stamp.content_digest, shapes), cache_path(path)
     known = read_engines(kept, key)
@@ -119,11 +135,14 @@ def _load_cached(path: Path, model: ConvertedModel, options: _Options) -> Runtim
 def read(source: str | Path | bytes | BinaryIO) -> PreparedModel | ConvertedModel:
     """Return the model in a file as it was saved: a converted one as its reference program, not packed."""
     if isinstance(source, bytes):
-        return from_bytes(source)
-    if isinstance(source, (str, Path)):
-        return from_bytes(_content(Path(source)), where=source)
-    _check_gives_bytes(source)
-    return from_bytes(source.read())
+        data, where = source, "data"
+    elif isinstance(source, (str, Path)):
+        data, where = _content(Path(source)), str(source)
+    else:
+        _check_gives_bytes(source)
+        data, where = source.read(), "data"
+    with _ONE_AT_A_TIME:
+        return from_bytes(data, where=where)
 
 
 def _check_gives_bytes(source: object) -> None:

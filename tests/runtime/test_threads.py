@@ -68,6 +68,7 @@ def run_in_threads(models, num_threads, num_runs):
     return wrong, watcher.seen
 
 
+MODELS = [("fbgemm",), ("qnnpack",), ("fbgemm", "qnnpack"), ("onednn", "qnnpack")]
 SIZES = [(4, 25), pytest.param(16, 200, marks=pytest.mark.slow)]
 
 
