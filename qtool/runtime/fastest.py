@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -153,7 +154,7 @@ def _time_nodes(programs: Mapping[str, GraphModule], example: tuple[Any, ...]) -
     """Return the smallest time in seconds that each program took for each quantized edge."""
     flat = pytree.tree_leaves(example)
     runs = {name: _NodeTimes(program) for name, program in programs.items()}
-    _in_turn([lambda run=run: run.run(*flat, enable_io_processing=False) for run in runs.values()])
+    _in_turn([partial(run.run, *flat, enable_io_processing=False) for run in runs.values()])
     return {name: run.smallest for name, run in runs.items()}
 
 
@@ -166,7 +167,7 @@ def _time_programs(programs: Mapping[str, GraphModule], example: tuple[Any, ...]
         programs[name](*example)
         smallest[name] = min(smallest[name], perf_counter() - start)
 
-    _in_turn([lambda name=name: timed(name) for name in programs])
+    _in_turn([partial(timed, name) for name in programs])
     return smallest
 
 
