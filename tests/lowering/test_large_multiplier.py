@@ -24,9 +24,15 @@ def test_case_03_a_multiplier_above_1_gives_the_exact_codes(engine):
     codes = torch.randint(-3, 4, (2, 4, 2, 2), dtype=torch.int8, generator=generator)
     x = torch.randint(0, 20, (3, 4, 6, 6), dtype=torch.uint8, generator=generator)
     mac = Mac(
-        input=grid(SCALES["x"], 7), output=grid(SCALES["y"], 120), codes=codes, scales=torch.tensor(SCALES["weight"]),
-        bias=None, geometry=ConvGeometry(stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1), bounds=(0, 255), has_relu=False,
-    )  # fmt: skip
+        input=grid(SCALES["x"], 7),
+        output=grid(SCALES["y"], 120),
+        codes=codes,
+        scales=torch.tensor(SCALES["weight"]),
+        bias=None,
+        geometry=ConvGeometry(stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1),
+        bounds=(0, 255),
+        has_relu=False,
+    )
     sums = torch.nn.functional.conv2d(x.double() - 7, codes.double())
     exact = (sums * SCALES["x"] * SCALES["weight"] / SCALES["y"]).round().add(120).clamp(0, 255)
     if engine == "onednn":
