@@ -49,6 +49,9 @@ MOST_ROUNDS = 50
 WORTH_IT = 0.95
 """A node leaves the best single engine only for less than this share of its time: smaller gains are noise."""
 
+HOPELESS = 1.3
+"""An engine whose nodes take this much more than the best one's is not timed as a whole."""
+
 WORTH_MIXING = 0.98
 """A mixture is taken for less than this share of the best single engine's time: one engine is simpler."""
 
@@ -118,12 +121,16 @@ def _fastest(
         return next(iter(singles.values()))
     programs = {name: _lowered(exported, engines) for name, engines in singles.items()}
     times = _time_nodes(programs, example)
-    best = min(times, key=lambda name: sum(times[name].values()))
+    totals = {name: sum(smallest.values()) for name, smallest in times.items()}
+    best = min(totals, key=lambda name: totals[name])
     mixture = {name: _best_for(edge, name, best, singles, times) for name, edge in edges.items()}
+    for name in singles:
+        if totals[name] > HOPELESS * totals[best]:
+            del programs[name]  # its packed weights too
     if mixture not in singles.values():
         programs[MIXTURE] = _lowered(exported, mixture)
     seconds = _time_programs(programs, example)
-    best = min(singles, key=lambda name: seconds[name])
+    best = min(seconds.keys() - {MIXTURE}, key=lambda name: seconds[name])
     return mixture if seconds.get(MIXTURE, math.inf) < WORTH_MIXING * seconds[best] else singles[best]
 
 
