@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qtool.backends.engines import AUTO, OnMismatch, backend_of_engine
+from qtool.backends.registry import backend as find_backend
 from qtool.cli.config_file import read_config
 from qtool.cli.messages import say
 from qtool.cli.options import file_argument, json_option, seed_option, set_option, traceback_option
@@ -20,7 +21,8 @@ from qtool.cli.summary import json_text, megabytes
 from qtool.cli.table import text_table
 from qtool.errors import UsageError
 from qtool.readers.qtool_file import check_loadable, read_qtool_file
-from qtool.types import Stage
+from qtool.types import Isa, Stage
+from qtool.workflows.other_cpu import check_has, is_this_process, output_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,6 +37,7 @@ EXAMPLES = """\b
 Examples:
   qtool evaluate int8.pt2 --config model.yaml
   qtool evaluate int8.pt2 --config model.yaml --engine qnnpack --json
+  qtool evaluate int8.pt2 --config model.yaml --isa no-vnni
   qtool convert prepared.pt2 -o - | qtool evaluate - --config model.yaml
 """
 
@@ -50,6 +53,11 @@ Examples:
     show_default=True,
     help="Nodes whose engine is missing or wrong: an error, another engine, or run them as asked and say so.",
 )
+@click.option(
+    "--isa",
+    type=click.Choice([Isa.NO_VNNI.value, Isa.VNNI.value]),
+    help="Run FILE's engine as on such a CPU, unprotected: what is wrong there shows in the numbers.",
+)
 @json_option
 @seed_option
 @set_option
@@ -59,6 +67,7 @@ def command(
     config: str,
     engine: str | None,
     on_mismatch: str,
+    isa: str | None,
     as_json: bool,
     seed: int,
     settings: tuple[str, ...],
@@ -73,6 +82,9 @@ def command(
     if file == STREAM == config:
         msg = "FILE and --config cannot both be standard input"
         raise UsageError(msg)
+    asked = Isa.ANY if isa is None else Isa(isa)
+    if not is_this_process(asked):
+        return _on_other_cpu(asked)
     settled = read_config(config, settings)
     source = read_input(file)
     facts = read_qtool_file(source)
@@ -84,10 +96,53 @@ def command(
         raise UsageError(msg)
     _tell_differences(stamp, settled)
     with claimed_stdout() as stdout:
+        if isa is not None:
+            engine, on_mismatch = _unprotected(stamp, asked, engine, on_mismatch)
         result, runs = _evaluate(source, settled, engine, on_mismatch, seed)
-        measured = _Measured(result, runs, stamp.stage, facts.num_bytes)
+        measured = _Measured(result, runs, stamp.stage, facts.num_bytes, isa)
         stdout.write_text(json_text(measured.as_json()) if as_json else measured.as_table())
     return 0
+
+
+def _on_other_cpu(isa: Isa) -> int:
+    """Run the same command in a process that is held to that CPU, and pass on what it says."""
+    with claimed_stdout() as stdout:
+        status, output = output_of(_arguments(), isa)
+        stdout.write(output)
+    return status
+
+
+def _arguments() -> list[str]:
+    """Return the arguments of this command as they were given, defaults filled in."""
+    context = click.get_current_context()
+    words = ["evaluate"]
+    for parameter in context.command.params:
+        value = context.params.get(str(parameter.name))
+        if isinstance(parameter, click.Argument):
+            words += ["--", str(value)]
+        elif value is True:
+            words.insert(1, parameter.opts[0])
+        elif value not in (None, False):
+            for each in value if isinstance(value, tuple) else (value,):
+                words[1:1] = [parameter.opts[0], str(each)]
+    return words
+
+
+def _unprotected(stamp: Stamp, isa: Isa, engine: str | None, on_mismatch: str) -> tuple[str | None, str]:
+    """Return the engine and the way to go on that show what such a CPU would compute: the stamped engine, as it is.
+
+    Raises:
+        MissingIsaError: the engine does not find such a CPU.
+    """
+    if stamp.stage is not Stage.CONVERTED:
+        msg = f"--isa {isa}: a {stamp.stage.value} file runs on no engine, so no CPU matters; convert it first"
+        raise UsageError(msg)
+    if engine != AUTO:
+        backends = [find_backend(name) for name in stamp.backends] if engine is None else [backend_of_engine(engine)]
+        record = next((each for each in backends if each.engine is not None), backends[0])
+        check_has(isa, record)
+        engine = record.engine or record.name
+    return engine, OnMismatch.WARN if on_mismatch == OnMismatch.ERROR else on_mismatch
 
 
 @dataclass(frozen=True)
@@ -121,23 +176,25 @@ class _Measured:
     runs: _Runs
     stage: Stage
     num_bytes: int
+    isa: str | None
 
     def as_json(self) -> dict[str, Any]:
         """Infinity has no JSON: an exact result has `sqnr_db` null and `is_exact` true."""
         facts = dataclasses.asdict(self.result)
         is_exact = math.isinf(self.result.sqnr_db) and self.result.sqnr_db > 0
         finite = self.result.sqnr_db if math.isfinite(self.result.sqnr_db) else None
-        named = {"engine": self.runs.engine, "stage": self.stage.value, "file_bytes": self.num_bytes}
+        named = {"engine": self.runs.engine, "isa": self.isa, "stage": self.stage.value, "file_bytes": self.num_bytes}
         where = {"engines": self.runs.num_nodes, "overrides": [dataclasses.asdict(o) for o in self.runs.overrides]}
         return {**facts, **named, **where, "sqnr_db": finite, "is_exact": is_exact}
 
     def as_table(self) -> str:
         header = ("model", "accuracy", "agreement", "SQNR dB", "size")
-        result, engine = self.result, self.runs.engine
+        result = self.result
+        kind = ", ".join(word for word in (self.stage.value, self.runs.engine, self.isa) if word)
         rows = [
             ("float", _share(result.float_accuracy), "-", "-", megabytes(result.float_bytes)),
             (
-                f"{self.stage.value}, {engine}" if engine else self.stage.value,
+                kind,
                 _share(result.accuracy),
                 _share(result.agreement),
                 _decibels(result.sqnr_db),
