@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from qtool.runtime.prepared import PreparedModel
     from qtool.stamp.schema import Stamp
     from qtool.workflows.evaluate import Evaluation
+    from qtool.workflows.saturation import ClippedNode
 
 EXAMPLES = """\b
 Examples:
@@ -58,6 +59,11 @@ Examples:
     type=click.Choice([Isa.NO_VNNI.value, Isa.VNNI.value]),
     help="Run FILE's engine as on such a CPU, unprotected: what is wrong there shows in the numbers.",
 )
+@click.option(
+    "--saturation",
+    is_flag=True,
+    help="Also count the int16 sums that saturate on the data, node by node, on a CPU without VNNI (or as --isa says).",
+)
 @json_option
 @seed_option
 @set_option
@@ -68,6 +74,7 @@ def command(
     engine: str | None,
     on_mismatch: str,
     isa: str | None,
+    saturation: bool,
     as_json: bool,
     seed: int,
     settings: tuple[str, ...],
@@ -99,7 +106,8 @@ def command(
         if isa is not None:
             engine, on_mismatch = _unprotected(stamp, asked, engine, on_mismatch)
         result, runs = _evaluate(source, settled, engine, on_mismatch, seed)
-        measured = _Measured(result, runs, stamp.stage, facts.num_bytes, isa)
+        clipped = _clipped(source, settled, stamp, engine, asked) if saturation else None
+        measured = _Measured(result, runs, stamp.stage, facts.num_bytes, isa, clipped)
         stdout.write_text(json_text(measured.as_json()) if as_json else measured.as_table())
     return 0
 
@@ -145,6 +153,22 @@ def _unprotected(stamp: Stamp, isa: Isa, engine: str | None, on_mismatch: str) -
     return engine, OnMismatch.WARN if on_mismatch == OnMismatch.ERROR else on_mismatch
 
 
+def _clipped(
+    source: Path | bytes, settings: Config, stamp: Stamp, engine: str | None, isa: Isa
+) -> tuple[ClippedNode, ...]:
+    """Return what the int16 sums of the engine's kernels do on the data, on a CPU without VNNI if none is asked for."""
+    from qtool.runtime.converted import ConvertedModel
+    from qtool.workflows.load import read
+    from qtool.workflows.saturation import clipped_from_config
+
+    model = read(source)
+    if not isinstance(model, ConvertedModel):
+        msg = f"--saturation: a {stamp.stage.value} file runs on no kernel; convert it first"
+        raise UsageError(msg)
+    name = stamp.backends[0] if engine in (None, AUTO) else backend_of_engine(str(engine)).name
+    return clipped_from_config(model, settings, find_backend(name), Isa.NO_VNNI if isa is Isa.ANY else isa)
+
+
 @dataclass(frozen=True)
 class _Runs:
     """Where a model ran; a prepared model runs on no engine.
@@ -177,6 +201,7 @@ class _Measured:
     stage: Stage
     num_bytes: int
     isa: str | None
+    clipped: tuple[ClippedNode, ...] | None
 
     def as_json(self) -> dict[str, Any]:
         """Infinity has no JSON: an exact result has `sqnr_db` null and `is_exact` true."""
@@ -185,6 +210,8 @@ class _Measured:
         finite = self.result.sqnr_db if math.isfinite(self.result.sqnr_db) else None
         named = {"engine": self.runs.engine, "isa": self.isa, "stage": self.stage.value, "file_bytes": self.num_bytes}
         where = {"engines": self.runs.num_nodes, "overrides": [dataclasses.asdict(o) for o in self.runs.overrides]}
+        if self.clipped is not None:
+            where["saturation"] = [{**dataclasses.asdict(node), "share": node.share} for node in self.clipped]
         return {**facts, **named, **where, "sqnr_db": finite, "is_exact": is_exact}
 
     def as_table(self) -> str:
@@ -207,7 +234,19 @@ class _Measured:
             counts = (f"{count} on {name}" for name, count in self.runs.num_nodes.items())
             lines.append(f"convolutions and linear layers: {', '.join(counts)}")
         lines.extend(f"override: {o.node} ran on {o.engine} although {o.why}" for o in self.runs.overrides)
+        if self.clipped is not None:
+            lines += ["", self._clipped_table()]
         return "\n".join(lines)
+
+    def _clipped_table(self) -> str:
+        if not self.clipped:
+            return "saturation: no layer can saturate there"
+        header = ("layer that can saturate", "pair sums", "clipped", "share", "outputs off")
+        rows = [
+            (c.node, str(c.num_sums), str(c.num_clipped), f"{c.share:.3%}", f"{c.num_wrong} of {c.num_outputs}")
+            for c in self.clipped
+        ]
+        return text_table(header, rows, right=set(header[1:]))
 
 
 def _share(value: float | None) -> str:
