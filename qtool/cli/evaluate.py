@@ -189,7 +189,7 @@ class _Runs:
         if placement is None:
             return _Runs()
         counts = Counter(placed.engine for placed in placement.values())
-        return _Runs(model.engine, dict(counts.most_common()), model.overrides)  # type: ignore[union-attr,arg-type]
+        return _Runs(model.engine, dict(counts.most_common()), model.overrides)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -167,12 +167,13 @@ class _Taps:
         """Return what a place of the window sees at every output, (N, *positions); place -1 sees 0."""
         if place < 0:
             return np.zeros((len(self.padded), *self.positions), dtype=np.int64)
-        channel, *tap = np.unravel_index(place, (self.per_group, *self.kernel))
+        channel, *tap = (int(index) for index in np.unravel_index(place, (self.per_group, *self.kernel)))
         if self.mirrored:
             tap = [size - 1 - t for size, t in zip(self.kernel, tap, strict=True)]
         per_dimension = zip(tap, self.dilation, self.stride, self.positions, strict=True)
-        spans = tuple(slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, s, n in per_dimension)
-        return self.padded[(slice(None), group * self.per_group + int(channel), *spans)]
+        spans = [slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, s, n in per_dimension]
+        own = self.padded[:, group * self.per_group + channel]
+        return own[(slice(None), *spans)]
 
 
 def _spread(x: NDArray[np.int64], stride: tuple[int, ...], zero_point: int) -> NDArray[np.int64]:

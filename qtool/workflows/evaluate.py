@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from qtool.config.schema import Config
     from qtool.data.batch import Batch
-    from qtool.data.sources import Source
+    from qtool.data.sources import DataSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,7 @@ def evaluate_from_config(
     return evaluate(model, build_model(config), counted())
 
 
-def evaluation_source(config: Config) -> Source:
+def evaluation_source(config: Config) -> DataSource:
     """Open the data that a config evaluates on.
 
     Raises:
