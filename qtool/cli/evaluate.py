@@ -14,7 +14,7 @@ from qtool.backends.engines import AUTO, OnMismatch, backend_of_engine
 from qtool.backends.registry import backend as find_backend
 from qtool.cli.config_file import read_config
 from qtool.cli.messages import say
-from qtool.cli.options import file_argument, json_option, seed_option, set_option, traceback_option
+from qtool.cli.options import Settings, file_argument, json_option, seed_option, set_option, traceback_option
 from qtool.cli.progress import progress
 from qtool.cli.streams import STREAM, claimed_stdout, read_input
 from qtool.cli.summary import json_text, megabytes
@@ -130,10 +130,11 @@ def _arguments() -> list[str]:
             words += ["--", str(value)]
         elif value is True:
             words.insert(1, parameter.opts[0])
-        elif value not in (None, False):
+        elif value is not None and value is not False:
             for each in value if isinstance(value, tuple) else (value,):
                 words[1:1] = [parameter.opts[0], str(each)]
-    return words
+    settings = context.find_object(Settings)
+    return [words[0], *(["--traceback"] if settings and settings.show_traceback else []), *words[1:]]
 
 
 def _unprotected(stamp: Stamp, isa: Isa, engine: str | None, on_mismatch: str) -> tuple[str | None, str]:

@@ -11,7 +11,7 @@ from qtool.backends.target import target
 from qtool.config.select import settings_for
 from qtool.saturation.pairs import bounds_of
 from qtool.saturation.verdict import Layer, judge
-from qtool.types import DTYPE_LIMITS, MAC_OPS, Isa, Op, Reduce, Verdict
+from qtool.types import DTYPE_LIMITS, MAC_OPS, Isa, Reduce, Verdict
 from qtool.workflows.replan import replanned
 
 if TYPE_CHECKING:
@@ -55,8 +55,9 @@ def _safe(nodes: list[NodePlan], prepared: PreparedModel) -> frozenset[str]:
     for node in nodes:
         weight = weights[node.name]
         codes = weight.layout.channels_first(weight.codes).numpy()
+        assert node.op is not None  # only convolutions and linear layers ask
         layer = Layer(
-            op=Op(node.op),
+            op=node.op,
             a_lo=low,
             a_hi=high,
             depthwise=node.depthwise,
