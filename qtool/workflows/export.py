@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from qtool.backends.ranges import would_saturate
 from qtool.backends.registry import backend as find_backend
 from qtool.errors import UsageError
 from qtool.exporters.formats import OPSET, Format, check_opset, check_packages, known_format
+from qtool.saturation.verdict import judge
 from qtool.types import Stage
 from qtool.workflows.atomic_file import check_writable, write_together
 
@@ -142,11 +142,7 @@ def target_note(stamp: Stamp, wanted: Format) -> str | None:
     wrong = [
         node.name
         for node in stamp.int8_nodes()
-        if node.requires_full_range
-        and node.op is not None
-        and would_saturate(
-            record, stamp.isa, node.op, depthwise=node.depthwise, channel_multiplier=node.channel_multiplier
-        )
+        if node.multiplies_codes and not judge(record, stamp.isa, node.layer).is_right
     ]
     note = f"note: made for {', '.join(stamp.backends)}, isa {stamp.isa}; the ranges in the file stay as they are"
     if wrong:
