@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qtool.backends.ranges import would_saturate
+from qtool.saturation.verdict import judge
 
 if TYPE_CHECKING:
     from qtool.backends.record import Backend
@@ -16,9 +16,5 @@ def saturating_nodes(stamp: Stamp, record: Backend) -> tuple[str, ...]:
     return tuple(
         node.name
         for node in stamp.int8_nodes()
-        if node.requires_full_range
-        and node.op is not None
-        and would_saturate(
-            record, stamp.isa, node.op, depthwise=node.depthwise, channel_multiplier=node.channel_multiplier
-        )
+        if node.multiplies_codes and not judge(record, stamp.isa, node.layer).is_right
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from qtool.numerics.kernels.native_codes import Operand, Result
 from qtool.numerics.quantize import dequantize, quantize
 
 if TYPE_CHECKING:
@@ -59,6 +60,15 @@ class Grid:
             for end, bound in zip(ends, (low, high), strict=True)
         ]
         return int(codes[0]), int(codes[1])
+
+    def as_operand(self) -> Operand:
+        """Return the grid of codes that are read, as C knows it."""
+        return Operand(self.scale, self.zero_point)
+
+    def as_result(self, bounds: tuple[int, int] | None = None) -> Result:
+        """Return the grid of codes that are written, as C knows it: all of them, or those between the bounds."""
+        scale, _ = self._tensors()
+        return Result(float(scale.reciprocal()), self.zero_point, *(bounds or (self.qmin, self.qmax)))
 
     def value(self, code: int) -> float:
         """Return the value of one code, in float64."""

@@ -2,7 +2,8 @@
 
     dq(c) -> conv -> relu -> q          becomes   conv kernel of the engine, codes to codes
     dq(c) -> view, pad, max_pool -> q   becomes   the same op on codes, where both sides have one grid
-    dq(a), dq(b) -> add -> q            stays     float between decoded codes: exact, and cheap beside convolutions
+    dq(a), dq(b) -> add -> q            becomes   one pass from codes to codes, see value_ops.py
+    dq(a) -> softmax, window mean -> q  stays     float between decoded codes
 
 The graph is read by structure alone, so a program that lost its stamps is lowered the same.
 """
@@ -26,10 +27,12 @@ from qtool.lowering.mac_nodes import WEIGHT_DEQUANTIZES, label_of
 from qtool.lowering.max_pool import MaxPool
 from qtool.lowering.missing_kernel import PACKED_ENGINES, missing_kernel
 from qtool.lowering.packed import PackedMac
-from qtool.lowering.plain import plain_mac
+from qtool.lowering.plain import PlainConv, plain_mac
+from qtool.lowering.shared_weights import share_weights
+from qtool.lowering.value_ops import Average, LookUp, Pair, value_kernel
 from qtool.passes import qdq_ops
 from qtool.passes.match import conv_geometry
-from qtool.passes.ops import PATTERNS, SHARING, clamp_bounds, classify, pad_mode
+from qtool.passes.ops import PATTERNS, SHARING, clamp_bounds, classify, pad_mode, value_inputs
 from qtool.types import MAC_OPS, Op
 
 if TYPE_CHECKING:
@@ -64,6 +67,7 @@ def lower(module: GraphModule, engines: Mapping[str, str]) -> GraphModule:
             _lower_edge(module, node, engines)
     _lower_casts(module)
     _join_casts(module)
+    share_weights(module)
     module.graph.eliminate_dead_code()
     module.delete_all_unused_submodules()
     _drop_unused_tensors(module)
@@ -92,6 +96,8 @@ def _lower_edge(module: GraphModule, quantize: Node, engines: Mapping[str, str])
         made = _lower_mac(module, quantize, node, activation, engines)
     elif classify(node)[0] in SHARING:
         made = _lower_on_codes(module, quantize, node, activation)
+    elif classify(node)[0] is not None:
+        made = _lower_values(module, quantize, node, activation)
     if made is None:
         return
     made.meta = {**quantize.meta, CODES: True}
@@ -133,8 +139,8 @@ def _lower_mac(
             return module.graph.call_module(name, (codes,))
         wrapped = module.graph.call_module(_add(module, ToQuint8(mac.input)), (codes,))
         result = module.graph.call_module(name, (wrapped,))
-        result.meta = {**quantize.meta, CODES: kernel.clamp is None}
-        return module.graph.call_module(_add(module, ToCodes(kernel.clamp)), (result,))
+        result.meta = {**quantize.meta, CODES: True}
+        return module.graph.call_module(_add(module, ToCodes()), (result,))
 
 
 def _check_kernel(node: Node, mac: Mac, engine: str) -> None:
@@ -228,7 +234,27 @@ def _clamped(graph: fx.Graph, codes: Any, activation: Node, grid: Grid) -> Node:
     return graph.call_function(aten.clamp.default, (codes, *bounds))
 
 
+def _lower_values(module: GraphModule, quantize: Node, node: Node, activation: Node | None) -> Node | None:
+    """Replace an op that computes values by a kernel from codes to codes, if there is one."""
+    operands: Any = value_inputs(node, PATTERNS[node.target])
+    if not all(map(_is_dequantize, operands)):
+        return None
+    output = Grid.of(quantize)
+    bounds = output.code_bounds(*(clamp_bounds(activation) if activation is not None else (None, None)))
+    kernel = value_kernel(node, [Grid.of(operand) for operand in operands], output, bounds)
+    if kernel is None:
+        return None
+    with module.graph.inserting_before(quantize):
+        return module.graph.call_module(_add(module, kernel), tuple(operand.args[0] for operand in operands))
+
+
 # --- casts
+
+READ_BOTH = (Pair, Average, LookUp, Dequantize)
+"""Kernels that read plain codes and torch's quantized tensors."""
+
+FOR_IMAGES = (ToQuint8, PlainConv, MaxPool)
+"""Kernels that want images in channels_last; packed layers, behind their cast, do."""
 
 
 def _lower_casts(module: GraphModule) -> None:
@@ -238,7 +264,8 @@ def _lower_casts(module: GraphModule) -> None:
         if not isinstance(node.args[0], Node) or node.args[0].op == "get_attr":
             continue  # a stored weight of a layer that stayed float
         is_quantize = node.target is qdq_ops.quantize_per_tensor
-        cast = Quantize(Grid.of(node)) if is_quantize else Dequantize(Grid.of(node))
+        grid = Grid.of(node)
+        cast = Quantize(grid, is_for_images=_is_for_images(module, node)) if is_quantize else Dequantize(grid)
         with module.graph.inserting_before(node):
             made = module.graph.call_module(_add(module, cast), (node.args[0],))
         made.meta = {**node.meta, CODES: is_quantize}
@@ -247,17 +274,26 @@ def _lower_casts(module: GraphModule) -> None:
 
 
 def _join_casts(module: GraphModule) -> None:
-    """Let a packed layer read what the packed layer before it wrote, without unpacking the codes between them."""
+    """Let kernels that can read what a packed layer wrote, without a cast between them."""
     for node in list(module.graph.nodes):
-        source = node.args[0] if _is_cast(module, node, ToQuint8) else None
-        if source is None or not _is_cast(module, source, ToCodes):
+        if not _is_kernel(module, node, ToCodes):
             continue
-        if module.get_submodule(str(source.target)).bounds is None:
-            node.replace_all_uses_with(source.args[0])
-            module.graph.erase_node(node)
+        written = node.args[0]
+        for reader in list(node.users):
+            if _is_kernel(module, reader, ToQuint8):
+                reader.replace_all_uses_with(written)
+                module.graph.erase_node(reader)
+            elif _is_kernel(module, reader, READ_BOTH):
+                reader.replace_input_with(node, written)
 
 
-def _is_cast(module: GraphModule, node: Any, kind: type[nn.Module]) -> bool:  # noqa: ANN401
+def _is_for_images(module: GraphModule, made: Node) -> bool:
+    """Whether only convolutions and the like read codes of images."""
+    readers = list(made.users)
+    return bool(readers) and all(_is_kernel(module, reader, FOR_IMAGES) for reader in readers)
+
+
+def _is_kernel(module: GraphModule, node: Any, kind: type[nn.Module] | tuple[type[nn.Module], ...]) -> bool:  # noqa: ANN401
     return (
         isinstance(node, Node) and node.op == "call_module" and isinstance(module.get_submodule(str(node.target)), kind)
     )

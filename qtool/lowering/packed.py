@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from qtool.lowering.clamp import clamped
 from qtool.lowering.engine_switch import packing_for
 from qtool.lowering.quint8 import to_qint8, to_qint8_per_tensor
 from qtool.lowering.ranks import on_images, on_rows
@@ -20,17 +21,22 @@ quantized = torch.ops.quantized
 class PackedMac(nn.Module):
     """A convolution or linear layer whose weight is packed for one engine.
 
-    The engines saturate to 0..255 only, so a narrower output range is left to be clamped: without that, values
-    beyond the calibrated range would give codes above 127, and the next layer would saturate.
+    The engines saturate to 0..255 only, so a narrower output range is clamped after them: without that, values beyond
+    the calibrated range would give codes above 127, and the next layer would saturate. Not by torch's own clamp of
+    quantized tensors: it asks the global engine who does it, and qnnpack's is wrong on channels_last.
 
     Attributes:
         clamp: the smallest and the largest code that may leave, or None where the engine sees to it.
+        packed: the weight, an object of torch's C++ side.
+        packing: what it was packed from, see `Mac.packing`.
     """
 
     def __init__(self, mac: Mac, engine: str) -> None:
         super().__init__()
         self.engine = engine
-        self.output = mac.output
+        self.packing = mac.packing(engine)
+        self.smallest_input = mac.smallest_input()
+        self.input, self.output = mac.input, mac.output
         self.num_dims = mac.num_dims
         lower, upper = mac.bounds
         relu_does_it = mac.has_relu and lower == mac.output.zero_point and not _is_transposed(mac)
@@ -43,11 +49,12 @@ class PackedMac(nn.Module):
             self.packed = _pack(mac)  # carries its engine from here on
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the output as quint8, not clamped yet; so is the input."""
+        """Return the output as quint8; so is the input."""
         return on_images(self._run, x, num_dims=self.num_dims) if self.num_dims else on_rows(self._run, x)
 
     def _run(self, x: Tensor) -> Tensor:
-        return self.run(x, self.packed, self.output.scale, self.output.zero_point)
+        y = self.run(x, self.packed, self.output.scale, self.output.zero_point)
+        return y if self.clamp is None else clamped(y, *self.clamp)
 
 
 def _is_transposed(mac: Mac) -> bool:

@@ -18,6 +18,24 @@ def to_quint8(codes: Tensor, scale: float, zero_point: int) -> Tensor:
     return torch._make_per_tensor_quantized_tensor(codes, scale, zero_point)
 
 
+def viewed_as_quint8(codes: Tensor, scale: float, zero_point: int) -> Tensor:
+    """Return uint8 codes as torch.quint8 in the same memory, of the same shape and strides; a copy while traced."""
+    if torch._C._get_tracing_state() is not None:  # a trace records no storage: it would give empty tensors
+        return to_quint8(codes, scale, zero_point)
+    quantized = torch._empty_affine_quantized([0], scale=scale, zero_point=zero_point, dtype=torch.quint8)
+    return quantized.set_(codes.untyped_storage(), codes.storage_offset(), codes.shape, codes.stride())
+
+
+def to_codes(codes: Tensor) -> Tensor:
+    """Return the uint8 codes of a torch.quint8 in the same memory; plain codes as they are; a copy while traced."""
+    if codes.dtype is torch.uint8:
+        return codes
+    if torch._C._get_tracing_state() is not None:
+        return codes.int_repr()
+    plain = torch.empty(0, dtype=torch.uint8)
+    return plain.set_(codes.untyped_storage(), codes.storage_offset(), codes.shape, codes.stride())
+
+
 def to_qint8(codes: Tensor, scales: Tensor, *, axis: int = 0) -> Tensor:
     """Return int8 weight codes as torch.qint8 with one scale per output channel.
 

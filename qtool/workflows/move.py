@@ -19,6 +19,7 @@ from qtool.errors import MismatchError
 from qtool.passes.match import conv_geometry
 from qtool.passes.ops import PATTERNS
 from qtool.passes.to_reference import NODE_STAMP
+from qtool.saturation.verdict import judge
 from qtool.types import CONVOLUTIONS
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _blocker(node: NodeStamp, record: Backend, isa: Isa) -> str:
         return f"its codes are {other.value}, and {record.name} takes {record.activation_dtype.value}"
     if node.weight is not None and node.weight.granularity not in rule.granularities:
         return f"its weight has a scale per {node.weight.granularity.value}, which {record.name} cannot do"
-    if node.requires_full_range and _saturates(node, record, isa):
+    if node.multiplies_codes and not judge(record, isa, node.layer).is_right:
         used = node.inputs[0]
         return f"input codes {used.qmin}..{used.qmax} can saturate there, so its range must be calibrated again"
     return ""
