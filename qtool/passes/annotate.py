@@ -22,7 +22,7 @@ from qtool.plan import NodePlan, Plan
 from qtool.types import MAC_OPS, Granularity, Isa
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from torch import fx
     from torch.fx import Node
@@ -41,6 +41,7 @@ def annotate(
     backends: Sequence[str],
     isa: Isa,
     keep_float: Mapping[str, str] | None = None,
+    proved_safe: Collection[str] = (),
 ) -> Plan:
     """Return the plan for a functional graph: a verdict with its reason for every op, a spec for every int8 edge.
 
@@ -50,12 +51,19 @@ def annotate(
         backends: names of the backends to plan for; the plan keeps to the rules of all.
         isa: the CPU the model will run on.
         keep_float: names of nodes that stay float whatever the rules say, each with the reason.
+        proved_safe: names of nodes whose weights are proved not to saturate with all codes of the input.
 
     Raises:
         UsageError: a backend is unknown, or cannot do what the config asks for.
         ConfigError: a pattern of the config matches no node.
     """
-    request = Request(backend=target(backends), isa=isa, quantize=quantize, keep_float=keep_float or {})
+    request = Request(
+        backend=target(backends),
+        isa=isa,
+        quantize=quantize,
+        keep_float=keep_float or {},
+        proved_safe=frozenset(proved_safe),
+    )
     names = node_names(graph)
     matches = match_patterns(graph)
     _check_patterns(matches, names, request)

@@ -14,13 +14,13 @@ from qtool.report.untrusted import shortened
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from qtool.plan import NodePlan, Plan
+    from qtool.plan import NodePlan, Plan, TargetCost
     from qtool.types import Spec
 
 DEFAULT_WIDTH = 160
 
 SHOWN = 3
-"""Names of ops that only train mode has; they come in dozens."""
+"""Names of nodes in one line; they come in dozens."""
 
 
 def render_plan(plan: Plan, *, width: int = DEFAULT_WIDTH, color: bool = False) -> str:
@@ -42,10 +42,16 @@ def _summary(plan: Plan) -> list[RenderableType]:
     lines: list[RenderableType] = [Text(f"{head}; float islands: {sum(islands.values())}", style="bold")]
     ordered = sorted(islands.items(), key=lambda item: (-item[1], item[0]))
     lines += [Text(f"  {count} x {shortened(reason)}") for reason, count in ordered]
+    lines += [Text(f"  cost of {', '.join(cost.backends)}: {_cost_words(cost)}") for cost in plan.costs]
     if plan.training_only:
         shown = ", ".join(plan.training_only[:SHOWN]) + (" ..." if len(plan.training_only) > SHOWN else "")
         lines.append(Text(f"only in train mode, and float there: {len(plan.training_only)} ops: {shortened(shown)}"))
     return lines
+
+
+def _cost_words(cost: TargetCost) -> str:
+    shown = ", ".join(cost.nodes[:SHOWN]) + (" ..." if len(cost.nodes) > SHOWN else "")
+    return f"{cost.what} at {len(cost.nodes)} nodes: {shortened(shown)}"
 
 
 def _node_cells(node: NodePlan, plan: Plan) -> NodeCells:
