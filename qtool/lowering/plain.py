@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from qtool.lowering.ranks import on_images, on_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from qtool.lowering.mac import Mac
 
 onednn = torch.ops.onednn
@@ -45,6 +47,19 @@ class PlainConv(nn.Module):
     def forward(self, codes: Tensor) -> Tensor:
         """Return the output codes."""
         return on_images(self._run, codes, num_dims=self.num_dims)
+
+    def direct(self) -> Callable[[Tensor], Tensor]:
+        """Return `forward`, with all that does not change between calls looked up before."""
+        if self.num_dims != 2:
+            return self.forward
+        forward, run, x, y = self.forward, onednn.qconv_pointwise.default, self.input, self.output
+        before = (x.scale, x.zero_point, self.weight, self.scales, self.zero_points, self.bias, *self.geometry)
+        after = (y.scale, y.zero_point, y.dtype, self.post_op, self.bounds, "")
+
+        def call(codes: Tensor) -> Tensor:
+            return run(codes, *before, *after) if codes.dim() == 4 else forward(codes)
+
+        return call
 
     def _run(self, codes: Tensor) -> Tensor:
         x, y = self.input, self.output

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from qtool.backends.engines import OnMismatch
 from qtool.capture.program import Call, plain_module
 from qtool.errors import ModelError, QtoolWarning
 from qtool.lowering.lower import lower
 from qtool.lowering.mac_nodes import mac_nodes
+from qtool.lowering.straight_line import straight_line, takes_directly
 from qtool.runtime.engine_choice import Placed, place_nodes
 from qtool.runtime.inputs import check_inputs, check_no_nan
 
@@ -69,6 +71,7 @@ class RuntimeModel(nn.Module):
             warnings.warn(found.warning, QtoolWarning, stacklevel=2)
         self.placement: Mapping[str, Placed] = MappingProxyType({n.label: found.nodes[n.name] for n in nodes})
         self.body = lower(reference, {name: placed.engine for name, placed in found.nodes.items()})
+        self._straight_line = straight_line(self.body)
         self.eval()
 
     @property
@@ -99,7 +102,8 @@ class RuntimeModel(nn.Module):
         check_inputs(inputs, self._call, self.stamp.inputs)
         check_no_nan(inputs, self.stamp.inputs)
         with torch.autocast("cpu", enabled=False):  # the program says what is float32
-            return self.body(*inputs)
+            run = self._straight_line if takes_directly(tree_leaves(inputs)) else self.body
+            return run(*inputs)
 
     def __deepcopy__(self, memo: object) -> NoReturn:
         """Refuse: packed weights belong to their engine."""
