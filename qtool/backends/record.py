@@ -37,6 +37,20 @@ class Saturates(StrEnum):
     ALWAYS = "always"
 
 
+class Pairing(StrEnum):
+    """Which two products of one output channel a kernel adds in int16; `qtool.saturation.pairs` has the arithmetic.
+
+    ANY: any two; what is taken where the order is not known.
+    IN_ORDER: neighbours 2k and 2k + 1 in the order of an unfolded input: kernel positions, at each the input channels.
+    CHANNELS: neighbouring input channels 2k and 2k + 1 at one kernel position; with fewer than 4 channels in a group,
+        which kernels for first layers take in other orders, any two.
+    """
+
+    ANY = "any"
+    IN_ORDER = "in_order"
+    CHANNELS = "channels"
+
+
 class RangeName(StrEnum):
     """Which part of its dtype a tensor's codes use; `qtool.backends.ranges` has the numbers.
 
@@ -92,8 +106,9 @@ class OpRule:
         saturates: where the kernel's int16 sums saturate.
         depthwise_saturates: the same for a convolution with more than one group and one input and one output channel
             in each, which has kernels of its own.
+        pairings: which products are added where the kernel saturates; of several, the worst counts.
+        depthwise_pairings: the same for one output channel in each group; empty if it is no other.
         fused_activations: activations computed with the op, without a quantized value in between.
-        shares_input_parameters: the output has its inputs' scale and zero point.
         faults: convolutions that stay float; see `qtool.backends.faults`.
         note: what else a reader should know, in words.
         source: the upstream file or page that shows it.
@@ -109,8 +124,9 @@ class OpRule:
     granularities: tuple[Granularity, ...] = ()
     saturates: Saturates = Saturates.NEVER
     depthwise_saturates: Saturates = Saturates.NEVER
+    pairings: tuple[Pairing, ...] = (Pairing.ANY,)
+    depthwise_pairings: tuple[Pairing, ...] = ()
     fused_activations: tuple[str, ...] = ()
-    shares_input_parameters: bool = False
     faults: tuple[GroupedFault | TransposedFault, ...] = ()
     note: str = ""
     source: str
@@ -126,6 +142,9 @@ class OpRule:
         can_saturate = self.saturates is not Saturates.NEVER or self.depthwise_saturates is not Saturates.NEVER
         if can_saturate and self.support is not Support.WRONG_UNLESS:
             msg = f"rule for {self.op.value!r}: a kernel that saturates is 'wrong_unless', not {self.support.value!r}"
+            raise RangeError(msg)
+        if not self.pairings:
+            msg = f"rule for {self.op.value!r}: no pairing; where none is known, state 'any'"
             raise RangeError(msg)
         has_weight = self.op in MAC_OPS and self.support is not Support.UNSUPPORTED
         if has_weight != bool(self.granularities):

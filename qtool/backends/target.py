@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from qtool.backends.record import Backend, OpRule, Saturates, Support
+from qtool.backends.record import Backend, OpRule, Pairing, Saturates, Support
 from qtool.backends.registry import backend as find_backend
 from qtool.errors import UsageError
 from qtool.types import Op
@@ -119,14 +119,26 @@ def _rule(op: Op, records: Sequence[Backend]) -> OpRule:
         granularities=_common(op, [rule.granularities for rule in rules], records),
         saturates=max((rule.saturates for rule in rules), key=_WORSE.index),
         depthwise_saturates=max((rule.depthwise_saturates for rule in rules), key=_WORSE.index),
+        pairings=_pairings(rules, depthwise=False),
+        depthwise_pairings=_pairings(rules, depthwise=True),
         fused_activations=tuple(
             word for word in rules[0].fused_activations if all(word in rule.fused_activations for rule in rules)
         ),
-        shares_input_parameters=any(rule.shares_input_parameters for rule in rules),
         faults=tuple(dict.fromkeys(fault for rule in rules for fault in rule.faults)),
         note="; ".join(dict.fromkeys(rule.note for rule in rules if rule.note)),
         source=source,
     )
+
+
+def _pairings(rules: Sequence[OpRule], *, depthwise: bool) -> tuple[Pairing, ...]:
+    """Return the pairings of all kernels that saturate; any two products where none does."""
+    found = [
+        pairing
+        for rule in rules
+        if (rule.depthwise_saturates if depthwise else rule.saturates) is not Saturates.NEVER
+        for pairing in (rule.depthwise_pairings if depthwise else ()) or rule.pairings
+    ]
+    return tuple(dict.fromkeys(found)) or (Pairing.ANY,)
 
 
 def _common(

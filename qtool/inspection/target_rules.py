@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from qtool.backends import registry
 from qtool.backends.ranges import CPU_WORDS, would_saturate
-from qtool.backends.record import Support
+from qtool.backends.record import Pairing, Support
 from qtool.inspection import codes
+from qtool.saturation.verdict import Sums, judge
 from qtool.types import Isa
 
 if TYPE_CHECKING:
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
     from qtool.backends.record import Backend
     from qtool.inspection.codes import Finding
     from qtool.stamp.schema import NodeStamp
+
+
+_PAIRING_WORDS = {
+    Pairing.ANY: "any two weights",
+    Pairing.IN_ORDER: "two weights that meet in its order",
+    Pairing.CHANNELS: "two neighbouring input channels",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,19 +64,23 @@ def unsupported_op(node: NodeStamp, question: Question) -> Iterator[Finding]:
 
 def can_saturate(node: NodeStamp, question: Question) -> Iterator[Finding]:
     """Yield a node whose kernel clips full-range codes on that CPU: as an error, or as proved safe by its weights."""
-    if not node.uses_full_range or not _clips(node, question):
+    if not node.multiplies_codes or node.op is None:
+        return
+    found = judge(question.backend, question.isa, node.layer)
+    if found.sums is Sums.EXACT:
         return
     used = node.inputs[0]
     kernel = f"{question.backend.name}'s {'depthwise ' if node.depthwise else ''}{node.op} kernel"
     setting = f"input codes {used.qmin}..{used.qmax}, and {kernel} adds pairs in int16 on {CPU_WORDS[question.isa]}"
-    if node.is_proved_safe:
-        yield codes.PROVED_SAFE.finding(f"{setting}; no pair of its weights leaves int16", node=node.name)
-    elif node.saturation is None:
+    if found.bound is None:
         yield codes.CAN_SATURATE.finding(f"{setting}; no weight codes yet to prove it safe", node=node.name)
+        return
+    worst = f"worst sum {found.bound.worst_pair_sum} of {_PAIRING_WORDS[found.bound.pairing]}"
+    if found.is_right:
+        yield codes.PROVED_SAFE.finding(f"{setting}; no pair leaves it, {worst}", node=node.name)
     else:
-        found = node.saturation
-        worst = f"{found.num_channels} output channels can pass its ends, worst pair sum {found.worst_pair_sum}"
-        yield codes.CAN_SATURATE.finding(f"{setting}; {worst}", node=node.name)
+        channels = f"{found.bound.num_channels} output channels can pass its ends"
+        yield codes.CAN_SATURATE.finding(f"{setting}; {channels}, {worst}", node=node.name)
 
 
 def reduced_in_vain(node: NodeStamp, question: Question) -> Iterator[Finding]:
@@ -111,9 +123,10 @@ def codes_dtype(node: NodeStamp, question: Question) -> Iterator[Finding]:
 
 def host_without_vnni(node: NodeStamp, question: Question) -> Iterator[Finding]:
     """Yield a node that is right on the CPU asked for, but not on this machine."""
-    if question.host_isa is not Isa.NO_VNNI or not node.requires_full_range:
+    if question.host_isa is not Isa.NO_VNNI or not node.multiplies_codes:
         return
-    if _clips_on(Isa.NO_VNNI, node, question) and not _clips(node, question):
+    here, there = (judge(question.backend, isa, node.layer).is_right for isa in (Isa.NO_VNNI, question.isa))
+    if there and not here:
         yield codes.HOST_WITHOUT_VNNI.finding(
             f"{question.backend.name} has no VNNI on this machine, and the node can saturate here", node=node.name
         )
@@ -129,15 +142,11 @@ def depends_on_cpu(node: NodeStamp) -> bool:
 
 
 def _clips(node: NodeStamp, question: Question) -> bool:
-    return _clips_on(question.isa, node, question)
-
-
-def _clips_on(isa: Isa, node: NodeStamp, question: Question) -> bool:
-    """Return whether the node's kernel clips full-range codes on that CPU."""
+    """Return whether the node's kernel clips codes of the full range on that CPU, whatever the weights."""
     if node.op is None:
         return False
     return would_saturate(
-        question.backend, isa, node.op, depthwise=node.depthwise, channel_multiplier=node.channel_multiplier
+        question.backend, question.isa, node.op, depthwise=node.depthwise, channel_multiplier=node.channel_multiplier
     )
 
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qtool.lowering.quint8 import to_codes
+import torch
+
+from qtool.lowering.quint8 import to_codes, to_quint8
 from qtool.numerics.kernels import native_codes
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-def clamp_in_place(codes: Tensor, low: int, high: int) -> None:
-    """Move codes, plain or quint8, into low..high. Nobody else may hold the tensor."""
+def clamped(codes: Tensor, low: int, high: int) -> Tensor:
+    """Return codes, plain or quint8, moved into low..high; where they lie, so nobody else may hold the tensor."""
+    if codes.is_quantized and torch.jit.is_tracing():
+        return to_quint8(codes.int_repr().clamp_(low, high), codes.q_scale(), codes.q_zero_point())
     functions = native_codes.functions()
     if functions is None or not native_codes.takes(codes) or not native_codes.is_dense(codes):
         to_codes(codes).clamp_(low, high)
-        return
+        return codes
     count = codes.numel()
     functions.qtool_clamp_codes(codes.data_ptr(), count, low, high, native_codes.threads_for(count))
+    return codes

@@ -28,6 +28,7 @@ from qtool.lowering.max_pool import MaxPool
 from qtool.lowering.missing_kernel import PACKED_ENGINES, missing_kernel
 from qtool.lowering.packed import PackedMac
 from qtool.lowering.plain import PlainConv, plain_mac
+from qtool.lowering.shared_weights import share_weights
 from qtool.lowering.value_ops import Average, LookUp, Pair, value_kernel
 from qtool.passes import qdq_ops
 from qtool.passes.match import conv_geometry
@@ -66,6 +67,7 @@ def lower(module: GraphModule, engines: Mapping[str, str]) -> GraphModule:
             _lower_edge(module, node, engines)
     _lower_casts(module)
     _join_casts(module)
+    share_weights(module)
     module.graph.eliminate_dead_code()
     module.delete_all_unused_submodules()
     _drop_unused_tensors(module)

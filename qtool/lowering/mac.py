@@ -71,6 +71,25 @@ class Mac:
             output_padding=output_padding,
         )
 
+    def smallest_input(self) -> tuple[int, ...]:
+        """Return the shape of a small input that every kernel takes: one row, or the window and its padding."""
+        if self.geometry is None:
+            return (1, self.codes.shape[1])
+        g = self.geometry
+        num_channels = self.codes.shape[0] if g.is_transposed else self.codes.shape[1] * g.groups
+        windows = zip(self.codes.shape[2:], g.dilation, g.padding, strict=True)
+        return (1, num_channels, *((size - 1) * dilation + 1 + 2 * padding for size, dilation, padding in windows))
+
+    def packing(self, engine: str) -> tuple[object, ...]:
+        """Return what decides the packed weight: two layers of which it is equal may share one.
+
+        The scale of the input counts but for fbgemm: qnnpack packs again where it changes, oneDNN takes it at packing.
+        """
+        scales = self.scales.data_ptr() if self.scales.dim() else float(self.scales)
+        bias = None if self.bias is None else self.bias.data_ptr()
+        x = None if engine == "fbgemm" else (self.input.scale, self.input.zero_point)
+        return (engine, self.codes.data_ptr(), tuple(self.codes.shape), scales, bias, self.geometry, x)
+
     def zero_points(self) -> Tensor:
         """Return the weights' zero points: weights are symmetric."""
         return torch.zeros(len(self.codes), dtype=torch.int64)

@@ -13,7 +13,10 @@ from qtool.passes import qdq_ops
 from qtool.passes.match import conv_geometry
 from qtool.passes.ops import PATTERNS
 from qtool.passes.to_reference import NODE_STAMP
-from qtool.types import MAC_OPS, Op
+from qtool.passes.weight_layout import WeightLayout
+from qtool.saturation.pairs import bounds_of
+from qtool.saturation.verdict import Layer
+from qtool.types import MAC_OPS, TRANSPOSED_CONVOLUTIONS, Op
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,6 +48,21 @@ class MacNode:
     codes: Tensor
     has_scale_per_channel: bool
     geometry: ConvGeometry | None
+
+    def layer(self) -> Layer:
+        """Return what its sums depend on, proved of its weights here."""
+        groups = 1 if self.geometry is None else self.geometry.groups
+        layout = WeightLayout(axis=int(self.op in TRANSPOSED_CONVOLUTIONS), groups=groups)
+        codes = layout.channels_first(self.codes)
+        depthwise = groups > 1 and codes.shape[1] == 1
+        return Layer(
+            op=self.op,
+            a_lo=self.input.qmin,
+            a_hi=self.input.qmax,
+            depthwise=depthwise,
+            channel_multiplier=codes.shape[0] // groups if depthwise else None,
+            bounds=bounds_of(codes.numpy(), self.input.qmin, self.input.qmax),
+        )
 
 
 def mac_nodes(module: GraphModule) -> tuple[MacNode, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from qtool.lowering.clamp import clamp_in_place
+from qtool.lowering.clamp import clamped
 from qtool.lowering.engine_switch import packing_for
 from qtool.lowering.quint8 import to_qint8, to_qint8_per_tensor
 from qtool.lowering.ranks import on_images, on_rows
@@ -30,12 +30,16 @@ class PackedMac(nn.Module):
 
     Attributes:
         clamp: the smallest and the largest code that may leave, or None where the engine sees to it.
+        packed: the weight, an object of torch's C++ side.
+        packing: what it was packed from, see `Mac.packing`.
     """
 
     def __init__(self, mac: Mac, engine: str) -> None:
         super().__init__()
         self.engine = engine
-        self.output = mac.output
+        self.packing = mac.packing(engine)
+        self.smallest_input = mac.smallest_input()
+        self.input, self.output = mac.input, mac.output
         self.num_dims = mac.num_dims
         lower, upper = mac.bounds
         relu_does_it = mac.has_relu and lower == mac.output.zero_point and not _is_transposed(mac)
@@ -75,9 +79,7 @@ class PackedMac(nn.Module):
 
     def _run(self, x: Tensor) -> Tensor:
         y = self.run(x, self.packed, self.output.scale, self.output.zero_point)
-        if self.clamp is not None:
-            clamp_in_place(y, *self.clamp)
-        return y
+        return y if self.clamp is None else clamped(y, *self.clamp)
 
 
 def _is_transposed(mac: Mac) -> bool:

@@ -24,6 +24,7 @@ class PlainConv(nn.Module):
     """A convolution on oneDNN.
 
     Attributes:
+        packing: what its weight was packed from, see `Mac.packing`.
         clamp: the smallest and the largest code that may leave, where the kernel does not see to it: over three
             dimensions it has no clamp.
     """
@@ -31,6 +32,7 @@ class PlainConv(nn.Module):
     def __init__(self, mac: Mac, engine: str) -> None:
         super().__init__()
         self.engine = engine
+        self.packing = mac.packing(engine)
         self.input, self.output = mac.input, mac.output
         self.num_dims = mac.num_dims
         g = mac.image_geometry()
@@ -71,11 +73,16 @@ class PlainConv(nn.Module):
 
 
 class PlainLinear(nn.Module):
-    """A linear layer on oneDNN."""
+    """A linear layer on oneDNN.
+
+    Attributes:
+        packing: what its weight was packed from, see `Mac.packing`.
+    """
 
     def __init__(self, mac: Mac, engine: str) -> None:
         super().__init__()
         self.engine = engine
+        self.packing = mac.packing(engine)
         self.input, self.output = mac.input, mac.output
         self.bias = mac.bias
         self.scales = mac.scales_per_channel()

@@ -8,6 +8,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from qtool.backends.registry import backend as find_backend
+from qtool.backends.registry import backend_names
 from qtool.backends.target import target_name
 from qtool.inspection.codes import CODES, Severity
 from qtool.inspection.findings import Content, Outcome
@@ -15,7 +17,8 @@ from qtool.inspection.target_rules import depends_on_cpu
 from qtool.report.console import render
 from qtool.report.node_table import NodeCells, TensorCells, node_table
 from qtool.report.untrusted import printable, shortened
-from qtool.types import Verdict
+from qtool.saturation.verdict import judge
+from qtool.types import Isa, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -182,12 +185,14 @@ def _saturation_words(node: NodeStamp) -> str:
     """Return what is known of int16 pair sums; nothing where the node's kernels have none."""
     if not depends_on_cpu(node):
         return ""
-    if node.saturation is None:
+    if node.saturation is None or not node.saturation.known_bounds:
         return "full range, not proved before convert" if node.requires_full_range else ""
-    worst = f"worst pair sum {node.saturation.worst_pair_sum}"
-    if node.is_proved_safe:
-        return f"proved safe, {worst}"
-    return f"{node.saturation.num_channels} channels can leave int16, {worst}"
+    known = [name for name in node.backends if name in backend_names()]
+    bounds = [judge(find_backend(name), Isa.ANY, node.layer).bound for name in known]
+    decided = [bound for bound in bounds if bound is not None] or node.saturation.known_bounds
+    bound = max(decided, key=lambda each: abs(each.worst_pair_sum))
+    worst = f"worst pair sum {bound.worst_pair_sum}"
+    return f"{bound.num_channels} channels can leave int16, {worst}" if bound.num_channels else f"proved safe, {worst}"
 
 
 def _tensor_cells(role: str, tensor: TensorStamp) -> TensorCells:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from qtool.backends.engines import OnMismatch, backend_of_engine, check_on_mismatch, engine_names
 from qtool.backends.host import HostFacts, host_facts
-from qtool.backends.ranges import would_saturate
 from qtool.backends.registry import backend as find_backend
 from qtool.errors import MismatchError, MissingEngineError, UsageError
 from qtool.lowering.engine_switch import available_engines
 from qtool.lowering.missing_kernel import missing_kernel
+from qtool.saturation.verdict import judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -172,15 +172,8 @@ def _fit(node: MacNode, stamp: NodeStamp | None, record: Backend, here: Here) ->
 
 
 def _is_wrong_on(record: Backend, isa: Isa, node: MacNode, stamp: NodeStamp | None) -> bool:
-    """Whether a backend can saturate on a node on that CPU; a node without a stamp has no proof that it cannot."""
-    if stamp is None:
-        groups = 1 if node.geometry is None else node.geometry.groups
-        is_full = node.input.qmax - node.input.qmin > 127
-        depthwise = groups > 1 and node.codes.shape[1] == 1
-        return is_full and would_saturate(record, isa, node.op, depthwise=depthwise)
-    return stamp.requires_full_range and would_saturate(
-        record, isa, node.op, depthwise=stamp.depthwise, channel_multiplier=stamp.channel_multiplier
-    )
+    """Whether a backend can saturate on a node on that CPU: what the stamp proves counts, or else its weights."""
+    return not judge(record, isa, node.layer() if stamp is None else stamp.layer).is_right
 
 
 # --- nodes that do not fit

@@ -19,6 +19,7 @@ from qtool.lowering.mac_nodes import mac_nodes
 from qtool.lowering.straight_line import straight_line, takes_directly
 from qtool.runtime.engine_choice import Placed, place_nodes
 from qtool.runtime.inputs import check_inputs, check_no_nan
+from qtool.runtime.release import release_weights as _release
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +50,7 @@ class RuntimeModel(nn.Module):
     Attributes:
         placement: for each int8 convolution and linear layer, by its name, the engine that it runs on and why.
         overrides: the nodes that run as asked (`on_mismatch="warn"`) although their numbers may be wrong.
+        released_bytes: size of the original weights that were freed.
         plan: what was decided for every node and edge.
         stamp: for which target it was made.
     """
@@ -59,6 +61,7 @@ class RuntimeModel(nn.Module):
         engine: str | None = None,
         *,
         on_mismatch: str = OnMismatch.ERROR,
+        release_weights: bool = True,
     ) -> None:
         super().__init__()
         self.plan: Plan = converted.plan
@@ -71,6 +74,7 @@ class RuntimeModel(nn.Module):
             warnings.warn(found.warning, QtoolWarning, stacklevel=2)
         self.placement: Mapping[str, Placed] = MappingProxyType({n.label: found.nodes[n.name] for n in nodes})
         self.body = lower(reference, {name: placed.engine for name, placed in found.nodes.items()})
+        self.released_bytes = _release(self.body) if release_weights else 0
         self._straight_line = straight_line(self.body)
         self.eval()
 
@@ -115,9 +119,21 @@ class RuntimeModel(nn.Module):
         error = _refusal("pickled")
         raise error
 
+    def __prepare_scriptable__(self) -> NoReturn:
+        """Refuse: torch.jit.script asks this of every module first, and takes no model that is called with a list."""
+        error = _refusal("scripted")
+        raise error
+
+    def save(self, *_: object, **__: object) -> NoReturn:
+        """Refuse: torch.jit.save asks this of what it is to save."""
+        error = _refusal("saved")
+        raise error
+
+    save_to_buffer = save
+
 
 def _refusal(verb: str) -> ModelError:
     return ModelError(
-        f"a runtime model cannot be {verb}: its weights are packed for an engine. "
-        f"Load the converted file once more, or keep what qtool.convert returned"
+        f"a runtime model cannot be {verb}: its weights are packed for an engine. Load the converted file once more, "
+        f"or keep what qtool.convert returned; torch.jit.trace takes it if it was loaded with release_weights=False"
     )

@@ -1,29 +1,31 @@
 """Proof, from weight codes and activation range alone, that no int16 pair sum can saturate.
 
 Without VNNI, kernels add two products u8 x s8 in int16 (`vpmaddubsw`), which saturates outside -32768..32767. Which two
-weights meet depends on how a kernel packs them, so any two of one output channel are taken to. Activations lie
-anywhere in the range of their codes, and kernels fill up with zeros, so 0 is always possible.
+weights meet depends on how a kernel packs them: a `Pairing`. Activations lie anywhere in the range of their codes, and
+kernels fill up with zeros, so 0 is always possible.
 
-    largest sum  = the two largest  of max(a_hi * w, a_lo * w) over the channel's weights w
-    smallest sum = the two smallest of min(a_hi * w, a_lo * w)
+    largest sum  = max over the pairs (v, w) of max(a_hi * v, a_lo * v) + max(a_hi * w, a_lo * w)
+    smallest sum = min over the pairs (v, w) of min(a_hi * v, a_lo * v) + min(a_hi * w, a_lo * w)
 
-For unsigned activations that is a_hi times the two largest weights of one sign.
+For unsigned activations and any pair that is a_hi times the two largest weights of one sign.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qtool.backends.record import Pairing
 from qtool.errors import RangeError
+from qtool.saturation.verdict import INT16_MAX, INT16_MIN, Bound
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-INT16_MIN, INT16_MAX = -32768, 32767
+_BLOCK = 4  # input channels that a weight's block holds; source: oneDNN, gOIhw4i16o4i and its kind
 
 
 class SaturationVerdict(StrEnum):
@@ -48,32 +50,92 @@ class Proof:
     worst_pair_sum: int
 
 
-def prove(weight_codes: NDArray[np.int8], a_lo: int, a_hi: int) -> Proof:
-    """Return whether the sum of any two products of one output channel can leave int16.
+def prove(weight_codes: NDArray[np.int8], a_lo: int, a_hi: int, pairing: Pairing = Pairing.ANY) -> Proof:
+    """Return whether the sum of two products of one output channel that meet in a kernel can leave int16.
 
     Args:
         weight_codes: int8 codes, output channels first: (out, in / groups, *kernel) or (out, in).
         a_lo: smallest activation code that can occur.
         a_hi: largest activation code that can occur.
+        pairing: which two meet.
 
     Raises:
         RangeError: the codes are not int8 or have no channels, or a_lo is above a_hi.
 
     Source: intrinsics guide of Intel, `_mm256_maddubs_epi16`; checked against engines with capped instruction sets
-    in tests/saturation/test_pairs.py.
+    in tests/saturation.
 
     Example:
-        >>> codes = np.array([[71, 107, -3], [64, 64, 64]], dtype=np.int8)
+        >>> codes = np.array([[71, 3, 107, -3], [64, 64, 64, 64]], dtype=np.int8)
         >>> prove(codes, 0, 255)
         Proof(verdict=<SaturationVerdict.CAN_SATURATE: 'can_saturate'>, num_channels=1, worst_pair_sum=45390)
+        >>> prove(codes, 0, 255, Pairing.IN_ORDER).worst_pair_sum  # 64 + 64: 71 meets 3, and 107 meets -3
+        32640
         >>> prove(codes, 0, 127).verdict.value
         'safe'
     """
     _check(weight_codes, a_lo, a_hi)
+    if not _is_any(weight_codes, pairing):
+        pairs = pairs_of(weight_codes, pairing).astype(np.int64)
+        at_ends = pairs * min(a_lo, 0), pairs * max(a_hi, 0)
+        largest = np.maximum(*at_ends).sum(axis=2).max(axis=1)
+        smallest = np.minimum(*at_ends).sum(axis=2).min(axis=1)
+        return _proof(largest, smallest)
     extremes = _extreme_weights(weight_codes).astype(np.int64)
     at_ends = extremes * min(a_lo, 0), extremes * max(a_hi, 0)
     largest = np.sort(np.maximum(*at_ends), axis=1)[:, -2:].sum(axis=1)
     smallest = np.sort(np.minimum(*at_ends), axis=1)[:, :2].sum(axis=1)
+    return _proof(largest, smallest)
+
+
+def bounds_of(weight_codes: NDArray[np.int8], a_lo: int, a_hi: int) -> tuple[Bound, ...]:
+    """Return what the pair sums of a weight can reach, in every pairing.
+
+    Args:
+        weight_codes: int8 codes, output channels first: (out, in / groups, *kernel) or (out, in).
+        a_lo: smallest code that the input can have.
+        a_hi: largest code that the input can have.
+
+    Raises:
+        RangeError: the codes are not int8 or have no channels, or a_lo is above a_hi.
+    """
+    proofs = {pairing: prove(weight_codes, a_lo, a_hi, pairing) for pairing in Pairing}
+    return tuple(
+        Bound(pairing=pairing, num_channels=proof.num_channels, worst_pair_sum=proof.worst_pair_sum)
+        for pairing, proof in proofs.items()
+    )
+
+
+def pairs_of(values: NDArray[Any], pairing: Pairing) -> NDArray[Any]:
+    """Return the values that meet, (out, number of pairs, 2); what is left over meets 0.
+
+    Args:
+        values: anything in the layout of a weight, output channels first.
+        pairing: `in_order` or `channels`.
+
+    Example:
+        >>> rows = np.arange(1, 7).reshape(1, 3, 2)  # three input channels, two kernel positions
+        >>> pairs_of(rows, Pairing.IN_ORDER).tolist()
+        [[[1, 3], [5, 2], [4, 6]]]
+        >>> pairs_of(rows, Pairing.CHANNELS).tolist()
+        [[[1, 3], [5, 0], [2, 4], [6, 0]]]
+    """
+    by_position = values.reshape(*values.shape[:2], -1).swapaxes(1, 2)  # (out, positions, in / groups)
+    if pairing is Pairing.IN_ORDER:
+        by_position = by_position.reshape(len(values), 1, -1)
+    even = np.pad(by_position, ((0, 0), (0, 0), (0, by_position.shape[2] % 2)))
+    return even.reshape(len(values), -1, 2)
+
+
+def _is_any(weight_codes: NDArray[np.int8], pairing: Pairing) -> bool:
+    """Whether any two may meet: where the pairing says so, and where there is no more than a row of weights."""
+    if pairing is Pairing.ANY or weight_codes.ndim < 2:
+        return True
+    return pairing is Pairing.CHANNELS and weight_codes.shape[1] < _BLOCK
+
+
+def _proof(largest: NDArray[np.int64], smallest: NDArray[np.int64]) -> Proof:
+    """Return the proof from the largest and the smallest sum of each channel."""
     leaves_int16 = (largest > INT16_MAX) | (smallest < INT16_MIN)
     sums = np.concatenate([largest, smallest])
     return Proof(

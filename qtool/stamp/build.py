@@ -6,9 +6,12 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qtool._version import __version__
-from qtool.saturation.pairs import prove
+from qtool.backends.registry import BACKENDS
+from qtool.saturation.pairs import bounds_of, prove
+from qtool.saturation.verdict import judge
 from qtool.stamp.digest import parameter_digest
 from qtool.stamp.schema import InputStamp, NodeStamp, SaturationStamp, Stamp, TensorStamp
+from qtool.types import Isa
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -93,7 +96,11 @@ def _node_stamp(node: NodePlan, context: _Context, codes: NDArray[np.int8] | Non
     )
     if codes is not None and stamp.multiplies_codes:
         stamp = dataclasses.replace(stamp, saturation=_saturation(stamp, codes))
-    return dataclasses.replace(stamp, requires_full_range=stamp.uses_full_range and not stamp.is_proved_safe)
+    return dataclasses.replace(stamp, requires_full_range=_requires_full_range(stamp))
+
+
+def _requires_full_range(node: NodeStamp) -> bool:
+    return node.uses_full_range and not all(judge(record, Isa.ANY, node.layer).is_right for record in BACKENDS)
 
 
 def _edge_stamp(name: str, context: _Context) -> TensorStamp:
@@ -130,4 +137,5 @@ def _saturation(node: NodeStamp, codes: NDArray[np.int8]) -> SaturationStamp:
         verdict=proof.verdict.value,
         num_channels=int(proof.num_channels),
         worst_pair_sum=int(proof.worst_pair_sum),
+        bounds=bounds_of(codes, node.inputs[0].qmin, node.inputs[0].qmax),
     )

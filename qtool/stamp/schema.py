@@ -13,7 +13,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from qtool.backends.record import Pairing
 from qtool.errors import RangeError
+from qtool.saturation.verdict import Bound, Layer
 from qtool.stamp.strict_json import decode
 from qtool.stamp.upgrades import STAMP_UPGRADES
 from qtool.types import MAC_OPS, Dtype, Granularity, Isa, Op, Spec, Stage, Verdict
@@ -52,11 +54,21 @@ class SaturationStamp:
         verdict: `safe` is a proof; `can_saturate` names at least one channel; `unknown` promises nothing.
         num_channels: output channels that can saturate.
         worst_pair_sum: the sum of two products that is largest in magnitude, signed; int16 ends at 32767.
+        bounds: the same for every way in which kernels pair products, so that a file can be judged for another backend
+            without its weights. All above is of any pairing.
     """
 
     verdict: SaturationWord
     num_channels: int
     worst_pair_sum: int
+    bounds: tuple[Bound, ...] = ()
+
+    @property
+    def known_bounds(self) -> tuple[Bound, ...]:
+        """The bounds; of a file that states none, what it says of any pairing."""
+        if self.bounds or self.verdict == "unknown":
+            return self.bounds
+        return (Bound(pairing=Pairing.ANY, num_channels=self.num_channels, worst_pair_sum=self.worst_pair_sum),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,8 +155,8 @@ class NodeStamp:
         depthwise: a convolution with one input channel per group.
         channel_multiplier: output channels per group of a depthwise convolution; None elsewhere, or if nobody looked.
         reduce_range: its input activations are kept in a reduced range.
-        requires_full_range: its input uses more than 7 bits and no proof says that this is safe, so it is right
-            only where products are summed in int32: on a CPU with VNNI, or by qnnpack.
+        requires_full_range: its input uses more than 7 bits, and on a CPU without VNNI some backend's kernel is not
+            proved right with them: it may need one that sums products in int32, as qnnpack's.
         saturation: the proof, where weight codes are known.
     """
 
@@ -176,9 +188,23 @@ class NodeStamp:
         return self.multiplies_codes and self.inputs[0].num_bits > 7
 
     @property
-    def is_proved_safe(self) -> bool:
-        """Whether the weights are known, and no pair of products of them leaves int16."""
-        return self.saturation is not None and self.saturation.verdict == "safe"
+    def layer(self) -> Layer:
+        """What its sums depend on, for `qtool.saturation.verdict.judge`.
+
+        Raises:
+            RangeError: it multiplies no codes.
+        """
+        if self.op is None or not self.multiplies_codes:
+            msg = f"{self.name!r} multiplies no codes, so it has no sums"
+            raise RangeError(msg)
+        return Layer(
+            op=self.op,
+            a_lo=self.inputs[0].qmin,
+            a_hi=self.inputs[0].qmax,
+            depthwise=self.depthwise,
+            channel_multiplier=self.channel_multiplier,
+            bounds=() if self.saturation is None else self.saturation.known_bounds,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ def load(
     source: str | Path | bytes | BinaryIO,
     *,
     engine: str | None = None,
+    release_weights: bool = True,
     on_mismatch: str = OnMismatch.ERROR,
 ) -> PreparedModel | RuntimeModel:
     """Return the model in a file.
@@ -30,6 +31,8 @@ def load(
     Args:
         source: a path, the file's bytes, or a binary file open for reading.
         engine: run all nodes on this engine instead.
+        release_weights: free the original weights that qnnpack keeps beside the packed ones; False keeps them, for
+            torch.jit.trace.
         on_mismatch: what becomes of nodes whose engine is missing, or computes them wrong: `error`; `fallback` runs
             them on an engine that is right; `warn` runs them as asked although their numbers may be wrong, and
             `RuntimeModel.overrides` names them.
@@ -46,7 +49,7 @@ def load(
     """
     model = read(source)
     if not isinstance(model, PreparedModel):
-        return RuntimeModel(model, engine, on_mismatch=on_mismatch)
+        return RuntimeModel(model, engine, on_mismatch=on_mismatch, release_weights=release_weights)
     if engine is not None:
         msg = (
             f"a {model.stamp.stage.value} model runs on no engine, and engine {engine!r} is asked for; convert it first"

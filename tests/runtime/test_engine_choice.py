@@ -162,9 +162,10 @@ def test_the_first_backend_that_is_here_runs_a_node_made_for_several():
     assert placement.warning == ""
 
 
-def test_nodes_without_a_stamp_are_held_for_unsafe(full):
+def test_nodes_without_a_stamp_are_judged_by_their_weights(full):
     nodes = mac_nodes(plain_module(full.exported))
     lost = [type(node)(**{**vars(node), "label": node.name}) for node in nodes]
-    assert engines(full, here=here())[0]["0"] == "qnnpack"
+    stamped = engines(full, here=here())[0]
+    assert stamped["0"] == "qnnpack"
     placement = place_nodes(full.stamp, lost, here=here())
-    assert [placement.nodes[node.name].engine for node in lost] == ["qnnpack"] * 3
+    assert [placement.nodes[node.name].engine for node in lost] == list(stamped.values())

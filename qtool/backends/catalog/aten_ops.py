@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from qtool.backends.record import OpRule, Support
-from qtool.types import Op
+from qtool.types import Granularity, Op
 
 ATEN: Final = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/quantized/cpu/"
 """Where the sources of torch's quantized CPU kernels live."""
@@ -13,6 +13,11 @@ ATEN: Final = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native
 CLAMPS: Final = ("relu", "relu6", "hardtanh")
 """Activations that are a clamp of the output's codes, so they fuse into any op with output parameters of its own."""
 
+CHANNEL_FIRST: Final = (Granularity.CHANNEL, Granularity.TENSOR)
+"""One scale for each output channel, or one for the weight: what most kernels can do."""
+
+MEASURED_MACS: Final = "tests/backends/test_kernel_saturation.py"
+MEASURED_TRANSPOSED: Final = "tests/backends/test_transposed.py"
 _MEASURED: Final = "tests/backends/test_value_ops.py"
 
 ATEN_ADD: Final = OpRule(
@@ -33,14 +38,12 @@ ATEN_CAT: Final = OpRule(
     op=Op.CAT,
     support=Support.EQUAL,
     fused_activations=CLAMPS,
-    shares_input_parameters=True,
     source=f"{ATEN}TensorShape.cpp",
     measured=_MEASURED,
 )
 ATEN_MAX_POOL: Final = OpRule(
     op=Op.MAX_POOL,
     support=Support.EQUAL,
-    shares_input_parameters=True,
     source=f"{ATEN}Pooling.cpp",
     measured=_MEASURED,
 )
@@ -51,13 +54,10 @@ ATEN_MEAN: Final = OpRule(op=Op.MEAN, support=Support.EQUAL, source=f"{ATEN}Redu
 ATEN_ACTIVATION: Final = OpRule(
     op=Op.ACTIVATION,
     support=Support.EQUAL,
-    shares_input_parameters=True,
     source=f"{ATEN}qclamp.cpp",
     measured=_MEASURED,
 )
-ATEN_LAYOUT: Final = OpRule(
-    op=Op.LAYOUT, support=Support.EQUAL, shares_input_parameters=True, source=f"{ATEN}TensorOperators.cpp"
-)
+ATEN_LAYOUT: Final = OpRule(op=Op.LAYOUT, support=Support.EQUAL, source=f"{ATEN}TensorOperators.cpp")
 
 _FIXED: Final = "its output has a fixed scale and zero point"
 

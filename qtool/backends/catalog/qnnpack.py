@@ -21,16 +21,28 @@ from qtool.backends.catalog.aten_ops import (
     ATEN_MAX_POOL,
     ATEN_MEAN,
     ATEN_MUL,
+    CHANNEL_FIRST,
     CLAMPS,
+    MEASURED_MACS,
+    MEASURED_TRANSPOSED,
 )
 from qtool.backends.record import Backend, OpRule, Support
-from qtool.types import Granularity, Op
+from qtool.types import Op
 
 QNNPACK: Final = f"{ATEN}qnnpack/src/"
-_CHANNEL_FIRST: Final = (Granularity.CHANNEL, Granularity.TENSOR)
 _OTHER_ENGINE: Final = "torch.backends.quantized.engine is another one while it runs"
-_MEASURED: Final = "tests/backends/test_kernel_saturation.py"
-_MEASURED_TRANSPOSED: Final = "tests/backends/test_transposed.py"
+_LINEAR: Final = OpRule(
+    op=Op.LINEAR,
+    support=Support.EQUAL,
+    granularities=CHANNEL_FIRST,
+    fused_activations=CLAMPS,
+    source=f"{QNNPACK}q8gemm/4x4c2-sse2.c",
+    measured=MEASURED_MACS,
+)
+_CONV: Final = replace(_LINEAR, op=Op.CONV2D, source=f"{QNNPACK}q8conv/4x4c2-sse2.c")
+_CONV_TRANSPOSE: Final = replace(
+    _LINEAR, op=Op.CONV_TRANSPOSE2D, source=f"{QNNPACK}deconv-run.cc", measured=MEASURED_TRANSPOSED
+)
 
 BACKEND: Final = Backend(
     name="qnnpack",
@@ -38,54 +50,12 @@ BACKEND: Final = Backend(
     engine="qnnpack",
     runtime="torch",
     rules=(
-        OpRule(
-            op=Op.CONV1D,
-            support=Support.EQUAL,
-            granularities=_CHANNEL_FIRST,
-            fused_activations=CLAMPS,
-            source=f"{QNNPACK}q8gemm/4x4c2-sse2.c",
-            measured=_MEASURED,
-        ),
-        OpRule(
-            op=Op.CONV2D,
-            support=Support.EQUAL,
-            granularities=_CHANNEL_FIRST,
-            fused_activations=CLAMPS,
-            source=f"{QNNPACK}q8conv/4x4c2-sse2.c",
-            measured=_MEASURED,
-        ),
-        OpRule(
-            op=Op.CONV3D,
-            support=Support.EQUAL,
-            granularities=_CHANNEL_FIRST,
-            fused_activations=CLAMPS,
-            source=f"{QNNPACK}q8conv/4x4c2-sse2.c",
-            measured=_MEASURED,
-        ),
-        OpRule(
-            op=Op.CONV_TRANSPOSE1D,
-            support=Support.EQUAL,
-            granularities=_CHANNEL_FIRST,
-            fused_activations=CLAMPS,
-            source=f"{QNNPACK}deconv-run.cc",
-            measured=_MEASURED_TRANSPOSED,
-        ),
-        OpRule(
-            op=Op.CONV_TRANSPOSE2D,
-            support=Support.EQUAL,
-            granularities=_CHANNEL_FIRST,
-            fused_activations=CLAMPS,
-            source=f"{QNNPACK}deconv-run.cc",
-            measured=_MEASURED_TRANSPOSED,
-        ),
-        OpRule(
-            op=Op.LINEAR,
-            support=Support.EQUAL,
-            granularities=_CHANNEL_FIRST,
-            fused_activations=CLAMPS,
-            source=f"{QNNPACK}q8gemm/4x4c2-sse2.c",
-            measured=_MEASURED,
-        ),
+        replace(_LINEAR, op=Op.CONV1D),
+        _CONV,
+        replace(_CONV, op=Op.CONV3D),
+        replace(_CONV_TRANSPOSE, op=Op.CONV_TRANSPOSE1D),
+        _CONV_TRANSPOSE,
+        _LINEAR,
         ATEN_ADD,
         ATEN_MUL,
         ATEN_CAT,

@@ -6,10 +6,12 @@ than its window, a view) runs in float between dequantize and quantize: slower, 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
+from qtool.backends.catalog.aten_ops import CHANNEL_FIRST, CLAMPS
 from qtool.backends.record import Backend, OpRule, Support
-from qtool.types import Dtype, Granularity, Op
+from qtool.types import Dtype, Op
 
 EXECUTORCH: Final = "https://github.com/pytorch/executorch/blob/main/backends/xnnpack/"
 XNNPACK: Final = "https://github.com/google/XNNPACK/blob/master/src/"
@@ -18,8 +20,9 @@ _NODES: Final = f"{EXECUTORCH}partition/config/generic_node_configs.py"
 _GEMMS: Final = f"{EXECUTORCH}partition/config/gemm_configs.py"
 _TRANSPOSED: Final = "left in float: releases took the scales from the wrong axis of the weight"
 _FLOAT_ONLY: Final = "the delegate takes it in float only"
-_CHANNEL_FIRST: Final = (Granularity.CHANNEL, Granularity.TENSOR)
-_FUSED: Final = ("relu", "relu6", "hardtanh")
+_LINEAR: Final = OpRule(
+    op=Op.LINEAR, support=Support.EQUAL, granularities=CHANNEL_FIRST, fused_activations=CLAMPS, source=_GEMM
+)
 
 BACKEND: Final = Backend(
     name="xnnpack",
@@ -28,34 +31,16 @@ BACKEND: Final = Backend(
     runtime="executorch",
     activation_dtype=Dtype.INT8,
     rules=(
-        OpRule(
-            op=Op.CONV1D,
-            support=Support.EQUAL,
-            granularities=_CHANNEL_FIRST,
-            fused_activations=_FUSED,
-            source=_GEMM,
-        ),
-        OpRule(
-            op=Op.CONV2D,
-            support=Support.EQUAL,
-            granularities=_CHANNEL_FIRST,
-            fused_activations=_FUSED,
-            source=_GEMM,
-        ),
+        replace(_LINEAR, op=Op.CONV1D),
+        replace(_LINEAR, op=Op.CONV2D),
         OpRule(op=Op.CONV3D, support=Support.UNSUPPORTED, note="convolutions of two dimensions only", source=_GEMMS),
         OpRule(op=Op.CONV_TRANSPOSE1D, support=Support.UNSUPPORTED, note=_TRANSPOSED, source=_GEMMS),
         OpRule(op=Op.CONV_TRANSPOSE2D, support=Support.UNSUPPORTED, note=_TRANSPOSED, source=_GEMMS),
-        OpRule(
-            op=Op.LINEAR,
-            support=Support.EQUAL,
-            granularities=_CHANNEL_FIRST,
-            fused_activations=_FUSED,
-            source=_GEMM,
-        ),
+        _LINEAR,
         OpRule(op=Op.ADD, support=Support.EQUAL, fused_activations=("relu",), source=_NODES),
         OpRule(op=Op.MUL, support=Support.EQUAL, source=_NODES),
-        OpRule(op=Op.CAT, support=Support.EQUAL, shares_input_parameters=True, source=_NODES),
-        OpRule(op=Op.MAX_POOL, support=Support.EQUAL, shares_input_parameters=True, source=_NODES),
+        OpRule(op=Op.CAT, support=Support.EQUAL, source=_NODES),
+        OpRule(op=Op.MAX_POOL, support=Support.EQUAL, source=_NODES),
         OpRule(
             op=Op.AVG_POOL,
             support=Support.UNSUPPORTED,
@@ -64,8 +49,8 @@ BACKEND: Final = Backend(
         ),
         OpRule(op=Op.MEAN, support=Support.EQUAL, source=_NODES),
         OpRule(op=Op.INTERPOLATE, support=Support.UNSUPPORTED, note=_FLOAT_ONLY, source=_NODES),
-        OpRule(op=Op.ACTIVATION, support=Support.EQUAL, shares_input_parameters=True, source=_NODES),
-        OpRule(op=Op.LAYOUT, support=Support.EQUAL, shares_input_parameters=True, source=_NODES),
+        OpRule(op=Op.ACTIVATION, support=Support.EQUAL, source=_NODES),
+        OpRule(op=Op.LAYOUT, support=Support.EQUAL, source=_NODES),
         *(
             OpRule(op=op, support=Support.UNSUPPORTED, note=_FLOAT_ONLY, source=_NODES)
             for op in (Op.SIGMOID, Op.HARDSIGMOID, Op.TANH, Op.SOFTMAX, Op.HARDSWISH, Op.LEAKY_RELU)

@@ -29,6 +29,18 @@ class KernelCase:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorstCase:
+    """A layer for `worst_inputs.py`: a weight with its output channels first, (out, in / groups, *kernel)."""
+
+    way: str
+    op: str
+    shape: tuple[int, ...]
+    weight: list[int]
+    groups: int
+    a_hi: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Geometry:
     """The shape of a kernel call; no kernel is a linear, one number a conv1d, two a conv2d, three a conv3d."""
 

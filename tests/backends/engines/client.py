@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from qtool.backends.host import HostFacts, host_facts
-from tests.backends.engines.cases import KernelCase
+from tests.backends.engines.cases import KernelCase, WorstCase
 
 ROOT = Path(__file__).parents[3]
 CAP_VARIABLES = ("FBGEMM_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
@@ -46,6 +46,11 @@ def ask(job: str, argument: Any = None, caps: Caps = UNCAPPED) -> Any:
 def largest_errors(cases: Iterable[KernelCase], caps: Caps = UNCAPPED) -> list[int]:
     """Return how far each case's worst output is from the exact sum."""
     return ask("largest_errors", [asdict(case) for case in cases], caps)
+
+
+def channel_errors(cases: Iterable[WorstCase], caps: Caps = UNCAPPED) -> list[list[int]]:
+    """Return how far each case's output channels are from the exact sums on their worst inputs."""
+    return ask("channel_errors", [asdict(case) for case in cases], caps)
 
 
 @functools.cache
