@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from qtool.lowering.clamp import clamped
 from qtool.lowering.engine_switch import packing_for
+from qtool.lowering.op_calls import op_call
 from qtool.lowering.quint8 import to_qint8, to_qint8_per_tensor
 from qtool.lowering.ranks import on_images, on_rows
 from qtool.numerics.kernels import native_codes
@@ -60,15 +61,15 @@ class PackedMac(nn.Module):
         functions = native_codes.functions()
         if functions is None or self.num_dims == 1:
             return self.forward
-        forward, run, packed, rank = self.forward, self.run, self.packed, self.num_dims + 2
-        scale, zero_point = self.output.scale, self.output.zero_point
+        forward, rank = self.forward, self.num_dims + 2
+        run = op_call(self.run, self.packed, self.output.scale, self.output.zero_point)
         clamps, (low, high) = self.clamp is not None, self.clamp or (0, 255)
         clamp, threads_for = functions.qtool_clamp_codes, native_codes.threads_for
 
         def call(x: Tensor) -> Tensor:
             if x.dim() != rank:
                 return forward(x)
-            y = run(x, packed, scale, zero_point)
+            y = run(x)
             if not clamps:
                 return y
             count = y.numel()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from qtool.lowering.op_calls import op_call
 from qtool.lowering.ranks import on_images, on_rows
 
 if TYPE_CHECKING:
@@ -54,12 +55,15 @@ class PlainConv(nn.Module):
         """Return `forward`, with all that does not change between calls looked up before."""
         if self.num_dims != 2:
             return self.forward
-        forward, run, x, y = self.forward, onednn.qconv_pointwise.default, self.input, self.output
-        before = (x.scale, x.zero_point, self.weight, self.scales, self.zero_points, self.bias, *self.geometry)
-        after = (y.scale, y.zero_point, y.dtype, self.post_op, self.bounds, "")
+        forward, x, y = self.forward, self.input, self.output
+        run = op_call(
+            onednn.qconv_pointwise.default,
+            *(x.scale, x.zero_point, self.weight, self.scales, self.zero_points, self.bias, *self.geometry),
+            *(y.scale, y.zero_point, y.dtype, self.post_op, self.bounds, ""),
+        )
 
         def call(codes: Tensor) -> Tensor:
-            return run(codes, *before, *after) if codes.dim() == 4 else forward(codes)
+            return run(codes) if codes.dim() == 4 else forward(codes)
 
         return call
 
