@@ -1,4 +1,4 @@
-"""Convolution and linear on the packed engines, fbgemm and qnnpack."""
+"""Convolution and linear on the packed engines: fbgemm, onednn and qnnpack."""
 
 from __future__ import annotations
 

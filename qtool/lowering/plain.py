@@ -1,4 +1,4 @@
-"""Convolution and linear on oneDNN's plain-tensor ops, for the engines onednn and x86.
+"""Convolution and linear on oneDNN's plain-tensor ops, for the engine x86.
 
 They take and give plain uint8 tensors, are not deprecated, and clamp the output range as part of the kernel.
 """

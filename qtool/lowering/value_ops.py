@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from qtool.lowering.quint8 import to_codes
+from qtool.lowering.quint8 import to_codes, viewed_as_quint8
 from qtool.numerics.kernels import native_codes
 from qtool.passes.ops import PATTERNS, argument, value
 from qtool.types import Op
@@ -32,6 +32,9 @@ ADAPTIVE: dict[Any, int] = {
     aten.adaptive_avg_pool3d.default: 3,
 }
 """Ops by their number of spatial dimensions."""
+
+LAYOUTS = {4: torch.channels_last, 5: torch.channels_last_3d}
+"""Of dense tensors that are not contiguous, by their number of dimensions."""
 
 OF_ONE_VALUE = frozenset({Op.SIGMOID, Op.HARDSIGMOID, Op.TANH, Op.HARDSWISH, Op.LEAKY_RELU})
 
@@ -71,12 +74,17 @@ def _averages_planes(node: Node, op: Op) -> bool | None:
 
 
 class Pair(nn.Module):
-    """The sum or product of two tensors, clamped: bit for bit what the reference program computes in float."""
+    """The sum or product of two tensors, clamped: bit for bit what the reference program computes in float.
+
+    Attributes:
+        gives_quint8: the codes leave as torch's quantized tensor, for packed layers.
+    """
 
     def __init__(self, a: Grid, b: Grid, output: Grid, bounds: tuple[int, int], *, multiplies: bool) -> None:
         super().__init__()
         self.a, self.b, self.output, self.bounds = a, b, output, bounds
         self.multiplies = multiplies
+        self.gives_quint8 = False
         result = output.as_result(bounds)
         self._told = native_codes.Pair(a.as_operand(), b.as_operand(), result, int(multiplies))
         self._address = byref(self._told)
@@ -85,13 +93,20 @@ class Pair(nn.Module):
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         """Return the codes of the result."""
         if self._functions is None or a.stride() != b.stride() or a.shape != b.shape or not _takes(a, b):
-            return self._in_float(to_codes(a), to_codes(b))
-        out = torch.empty_like(a, dtype=torch.uint8) if a.dtype is torch.uint8 else _like_quantized(a)
-        count = a.numel()
+            codes = self._in_float(to_codes(a), to_codes(b))
+            return viewed_as_quint8(codes, self.output.scale, self.output.zero_point) if self.gives_quint8 else codes
+        out, count = self._empty(a), a.numel()
         self._functions.qtool_pair_codes(
             a.data_ptr(), b.data_ptr(), out.data_ptr(), count, self._address, native_codes.threads_for(count)
         )
         return out
+
+    def _empty(self, like: Tensor) -> Tensor:
+        if not self.gives_quint8:
+            return _empty_codes(like)
+        layout = torch.contiguous_format if like.is_contiguous() else LAYOUTS[like.dim()]
+        grid = {"scale": self.output.scale, "zero_point": self.output.zero_point}
+        return torch._empty_affine_quantized(like.shape, **grid, dtype=torch.quint8, memory_format=layout)
 
     def _in_float(self, a: Tensor, b: Tensor) -> Tensor:
         x, y = self.a.dequantize(a), self.b.dequantize(b)
@@ -148,8 +163,7 @@ class LookUp(nn.Module):
         """Return the codes of the function's values."""
         if self._functions is None or not _takes(codes):
             return self.table[to_codes(codes).int()]
-        out = torch.empty_like(codes, dtype=torch.uint8) if codes.dtype is torch.uint8 else _like_quantized(codes)
-        count = codes.numel()
+        out, count = _empty_codes(codes), codes.numel()
         self._functions.qtool_look_up_codes(
             codes.data_ptr(), out.data_ptr(), count, self.table.data_ptr(), native_codes.threads_for(count)
         )
@@ -160,6 +174,8 @@ def _takes(*tensors: Tensor) -> bool:
     return all(native_codes.takes(x) and native_codes.is_dense(x) for x in tensors)
 
 
-def _like_quantized(x: Tensor) -> Tensor:
-    """Return plain codes, not filled, laid out as a quantized tensor."""
-    return torch.empty_strided(x.shape, x.stride(), dtype=torch.uint8)
+def _empty_codes(like: Tensor) -> Tensor:
+    """Return plain codes, not filled, that lie as the dense `like`."""
+    if like.dtype is torch.uint8:
+        return torch.empty_like(like)
+    return torch.empty_strided(like.shape, like.stride(), dtype=torch.uint8)
