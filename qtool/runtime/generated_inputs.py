@@ -24,7 +24,12 @@ OVERSHOOT = 1.1
 
 
 def generated_inputs(
-    call: Call, inputs: Sequence[InputStamp], ranges: Mapping[str, tuple[float, float]], *, seed: int = 0
+    call: Call,
+    inputs: Sequence[InputStamp],
+    ranges: Mapping[str, tuple[float, float]],
+    *,
+    seed: int = 0,
+    batch: int = BATCH,
 ) -> tuple[Any, ...]:
     """Return arguments with uniform random tensors that cover, and exceed a little, the calibrated range of each.
 
@@ -34,9 +39,10 @@ def generated_inputs(
         ranges: lowest and highest float of the inputs that are quantized, by name. Others are normally distributed,
             and whole numbers 0.
         seed: of the random numbers.
+        batch: size of a dynamic first dimension.
     """
     generator = torch.Generator().manual_seed(seed)
-    return call.arrange(_generated(stamp, ranges.get(stamp.name), generator) for stamp in inputs)
+    return call.arrange(_generated(stamp, ranges.get(stamp.name), generator, batch) for stamp in inputs)
 
 
 def calibrated_ranges(stamp: Stamp) -> dict[str, tuple[float, float]]:
@@ -54,8 +60,8 @@ def calibrated_ranges(stamp: Stamp) -> dict[str, tuple[float, float]]:
     return found
 
 
-def _generated(stamp: InputStamp, ends: tuple[float, float] | None, generator: torch.Generator) -> Tensor:
-    shape = example_sizes(stamp, batch=BATCH)
+def _generated(stamp: InputStamp, ends: tuple[float, float] | None, generator: torch.Generator, batch: int) -> Tensor:
+    shape = example_sizes(stamp, batch=batch)
     dtype = getattr(torch, stamp.dtype)
     if not dtype.is_floating_point:
         return torch.zeros(shape, dtype=dtype)  # indices: 0 is the one that is always allowed

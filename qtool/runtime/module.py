@@ -11,13 +11,15 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from qtool.backends.engines import OnMismatch
+from qtool.backends.engines import AUTO, OnMismatch
 from qtool.capture.program import Call, plain_module
 from qtool.errors import ModelError, QtoolWarning
 from qtool.lowering.lower import lower
 from qtool.lowering.mac_nodes import mac_nodes
 from qtool.lowering.straight_line import straight_line, takes_directly
 from qtool.runtime.engine_choice import Placed, place_nodes
+from qtool.runtime.fastest import place_fastest
+from qtool.runtime.generated_inputs import calibrated_ranges, generated_inputs
 from qtool.runtime.inputs import check_inputs, check_no_nan
 from qtool.runtime.release import release_weights as _release
 
@@ -47,6 +49,14 @@ class Override:
 class RuntimeModel(nn.Module):
     """A converted model on engines; immutable, and safe to call from several threads.
 
+    Args:
+        converted: what `qtool.convert` returned, or a converted file's content.
+        engine: see `qtool.load`, as all the others.
+        on_mismatch: what becomes of nodes whose engine is missing or wrong.
+        release_weights: free the original weights that qnnpack keeps.
+        example: the arguments that `auto` times engines on.
+        known: engine by node that `auto` once found; checked, and not trusted to be right.
+
     Attributes:
         placement: for each int8 convolution and linear layer, by its name, the engine that it runs on and why.
         overrides: the nodes that run as asked (`on_mismatch="warn"`) although their numbers may be wrong.
@@ -62,6 +72,8 @@ class RuntimeModel(nn.Module):
         *,
         on_mismatch: str = OnMismatch.ERROR,
         release_weights: bool = True,
+        example: tuple[Any, ...] | None = None,
+        known: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__()
         self.plan: Plan = converted.plan
@@ -69,7 +81,13 @@ class RuntimeModel(nn.Module):
         self.stamp: Stamp = converted.stamp
         reference = plain_module(converted.exported)
         nodes = mac_nodes(reference)
-        found = place_nodes(converted.stamp, nodes, engine=engine, on_mismatch=on_mismatch)
+        if engine == AUTO:
+            arguments = self._timed_on(example)
+            found = place_fastest(
+                converted.exported, self.stamp, nodes, arguments, known=known, on_mismatch=on_mismatch
+            )
+        else:
+            found = place_nodes(self.stamp, nodes, engine=engine, on_mismatch=on_mismatch)
         if found.warning:
             warnings.warn(found.warning, QtoolWarning, stacklevel=2)
         self.placement: Mapping[str, Placed] = MappingProxyType({n.label: found.nodes[n.name] for n in nodes})
@@ -77,6 +95,13 @@ class RuntimeModel(nn.Module):
         self.released_bytes = _release(self.body) if release_weights else 0
         self._straight_line = straight_line(self.body)
         self.eval()
+
+    def _timed_on(self, example: tuple[Any, ...] | None) -> tuple[Any, ...]:
+        """Return what engines are timed on: the arguments given, or some of the stamped shapes in a batch of 1."""
+        if example is None:
+            return generated_inputs(self._call, self.stamp.inputs, calibrated_ranges(self.stamp), batch=1)
+        check_inputs(example, self._call, self.stamp.inputs)
+        return example
 
     @property
     def engines(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from qtool.cli.main import run
+from qtool.runtime import fastest
 from tests.cli.conftest import write_config_to
 
 
@@ -74,3 +75,12 @@ def test_unknown_names_end_with_status_2_and_the_nearest(evaluate, options, hint
     status, out, err = evaluate(*options)
     assert (status, out) == (2, "")
     assert hint in err
+
+
+def test_auto_takes_engines_that_are_right(evaluate, monkeypatch):
+    monkeypatch.setattr(fastest, "SECONDS", 0.1)
+    status, out, err = evaluate("--engine", "auto", "--json")
+    assert status == 0
+    assert json.loads(out)["overrides"] == []
+    assert sum(json.loads(out)["engines"].values()) == 2
+    assert "warning" not in err
