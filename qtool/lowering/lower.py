@@ -296,7 +296,8 @@ def _join_pair(module: GraphModule, pair: Node) -> None:
     casts = [reader for reader in readers if _is_kernel(module, reader, ToQuint8)]
     if not casts or not all(_is_kernel(module, reader, (ToQuint8, *READ_BOTH)) for reader in readers):
         return
-    module.get_submodule(str(pair.target)).gives_quint8 = True
+    kernel: Any = module.get_submodule(str(pair.target))
+    kernel.gives_quint8 = True
     for cast in casts:
         cast.replace_all_uses_with(pair)
         module.graph.erase_node(cast)

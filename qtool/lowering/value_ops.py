@@ -50,12 +50,13 @@ def value_kernel(node: Node, inputs: Sequence[Grid], output: Grid, bounds: tuple
     """
     op = PATTERNS[node.target]
     if op in (Op.ADD, Op.MUL):
-        return Pair(*inputs, output, bounds, multiplies=op is Op.MUL)
+        a, b = inputs
+        return Pair(a, b, output, bounds, multiplies=op is Op.MUL)
     if op in OF_ONE_VALUE:
         target: Any = node.target
-        return LookUp(*inputs, output, bounds, lambda x: target(x, *node.args[1:], **node.kwargs))
+        return LookUp(inputs[0], output, bounds, lambda x: target(x, *node.args[1:], **node.kwargs))
     keeps_dims = _averages_planes(node, op)
-    return None if keeps_dims is None else Average(*inputs, output, bounds, keeps_dims=keeps_dims)
+    return None if keeps_dims is None else Average(inputs[0], output, bounds, keeps_dims=keeps_dims)
 
 
 def _averages_planes(node: Node, op: Op) -> bool | None:
@@ -105,8 +106,10 @@ class Pair(nn.Module):
         if not self.gives_quint8:
             return _empty_codes(like)
         layout = torch.contiguous_format if like.is_contiguous() else LAYOUTS[like.dim()]
-        grid = {"scale": self.output.scale, "zero_point": self.output.zero_point}
-        return torch._empty_affine_quantized(like.shape, **grid, dtype=torch.quint8, memory_format=layout)
+        scale, zero_point = self.output.scale, self.output.zero_point
+        return torch._empty_affine_quantized(
+            like.shape, scale=scale, zero_point=zero_point, dtype=torch.quint8, memory_format=layout
+        )
 
     def _in_float(self, a: Tensor, b: Tensor) -> Tensor:
         x, y = self.a.dequantize(a), self.b.dequantize(b)
