@@ -40,7 +40,7 @@ def test_it_is_not_taken_by_a_trace():
         seen.append(takes_directly([x]))
         return x + 1
 
-    torch.jit.trace(traced, torch.zeros(2))
+    torch.jit.trace(traced, torch.zeros(2), check_trace=False)
     assert seen
     assert not any(seen)
     assert takes_directly([torch.zeros(2), 3])
