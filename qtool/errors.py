@@ -103,6 +103,12 @@ class MissingDependencyError(QtoolError, ImportError):
     exit_code = EXIT_MISSING
 
 
+class MissingIsaError(QtoolError, RuntimeError):
+    """This machine's CPU lacks the instructions that are asked for."""
+
+    exit_code = EXIT_MISSING
+
+
 class MissingEngineError(QtoolError, RuntimeError):
     """The engine asked for does not exist in this torch build or on this machine."""
 

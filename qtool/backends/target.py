@@ -132,12 +132,11 @@ def _rule(op: Op, records: Sequence[Backend]) -> OpRule:
 
 def _pairings(rules: Sequence[OpRule], *, depthwise: bool) -> tuple[Pairing, ...]:
     """Return the pairings of all kernels that saturate; any two products where none does."""
-    found = [
-        pairing
-        for rule in rules
-        if (rule.depthwise_saturates if depthwise else rule.saturates) is not Saturates.NEVER
-        for pairing in (rule.depthwise_pairings if depthwise else ()) or rule.pairings
-    ]
+    found: list[Pairing] = []
+    for rule in rules:
+        kernels = {rule.depthwise_saturates} if depthwise else {rule.saturates, rule.depthwise_saturates}
+        if kernels != {Saturates.NEVER}:
+            found += (depthwise and rule.depthwise_pairings) or rule.pairings
     return tuple(dict.fromkeys(found)) or (Pairing.ANY,)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def clamped(codes: Tensor, low: int, high: int) -> Tensor:
     """Return codes, plain or quint8, moved into low..high; where they lie, so nobody else may hold the tensor."""
-    if codes.is_quantized and torch.jit.is_tracing():
+    if codes.is_quantized and torch._C._get_tracing_state() is not None:
         return to_quint8(codes.int_repr().clamp_(low, high), codes.q_scale(), codes.q_zero_point())
     functions = native_codes.functions()
     if functions is None or not native_codes.takes(codes) or not native_codes.is_dense(codes):

@@ -49,11 +49,19 @@ class MacNode:
     has_scale_per_channel: bool
     geometry: ConvGeometry | None
 
+    @property
+    def groups(self) -> int:
+        """Number of groups of a convolution; 1 for a linear layer."""
+        return 1 if self.geometry is None else self.geometry.groups
+
+    def channels_first(self) -> Tensor:
+        """Return the codes as (O, I/groups, *kernel) or (O, I), those of transposed convolutions too."""
+        layout = WeightLayout(axis=int(self.op in TRANSPOSED_CONVOLUTIONS), groups=self.groups)
+        return layout.channels_first(self.codes)
+
     def layer(self) -> Layer:
         """Return what its sums depend on, proved of its weights here."""
-        groups = 1 if self.geometry is None else self.geometry.groups
-        layout = WeightLayout(axis=int(self.op in TRANSPOSED_CONVOLUTIONS), groups=groups)
-        codes = layout.channels_first(self.codes)
+        groups, codes = self.groups, self.channels_first()
         depthwise = groups > 1 and codes.shape[1] == 1
         return Layer(
             op=self.op,

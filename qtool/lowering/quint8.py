@@ -20,7 +20,7 @@ def to_quint8(codes: Tensor, scale: float, zero_point: int) -> Tensor:
 
 def viewed_as_quint8(codes: Tensor, scale: float, zero_point: int) -> Tensor:
     """Return uint8 codes as torch.quint8 in the same memory, of the same shape and strides; a copy while traced."""
-    if torch.jit.is_tracing():  # a trace records no storage: it would give empty tensors
+    if torch._C._get_tracing_state() is not None:  # a trace records no storage: it would give empty tensors
         return to_quint8(codes, scale, zero_point)
     quantized = torch._empty_affine_quantized([0], scale=scale, zero_point=zero_point, dtype=torch.quint8)
     return quantized.set_(codes.untyped_storage(), codes.storage_offset(), codes.shape, codes.stride())
@@ -30,7 +30,7 @@ def to_codes(codes: Tensor) -> Tensor:
     """Return the uint8 codes of a torch.quint8 in the same memory; plain codes as they are; a copy while traced."""
     if codes.dtype is torch.uint8:
         return codes
-    if torch.jit.is_tracing():
+    if torch._C._get_tracing_state() is not None:
         return codes.int_repr()
     plain = torch.empty(0, dtype=torch.uint8)
     return plain.set_(codes.untyped_storage(), codes.storage_offset(), codes.shape, codes.stride())

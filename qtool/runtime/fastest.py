@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,9 @@ MOST_ROUNDS = 50
 
 WORTH_IT = 0.95
 """A node leaves the best single engine only for less than this share of its time: smaller gains are noise."""
+
+HOPELESS = 1.3
+"""An engine whose nodes take this much more than the best one's is not timed as a whole."""
 
 WORTH_MIXING = 0.98
 """A mixture is taken for less than this share of the best single engine's time: one engine is simpler."""
@@ -118,12 +122,16 @@ def _fastest(
         return next(iter(singles.values()))
     programs = {name: _lowered(exported, engines) for name, engines in singles.items()}
     times = _time_nodes(programs, example)
-    best = min(times, key=lambda name: sum(times[name].values()))
+    totals = {name: sum(smallest.values()) for name, smallest in times.items()}
+    best = min(totals, key=lambda name: totals[name])
     mixture = {name: _best_for(edge, name, best, singles, times) for name, edge in edges.items()}
+    for name in singles:
+        if totals[name] > HOPELESS * totals[best]:
+            del programs[name]  # its packed weights too
     if mixture not in singles.values():
         programs[MIXTURE] = _lowered(exported, mixture)
     seconds = _time_programs(programs, example)
-    best = min(singles, key=lambda name: seconds[name])
+    best = min(seconds.keys() - {MIXTURE}, key=lambda name: seconds[name])
     return mixture if seconds.get(MIXTURE, math.inf) < WORTH_MIXING * seconds[best] else singles[best]
 
 
@@ -154,7 +162,7 @@ def _time_nodes(programs: Mapping[str, GraphModule], example: tuple[Any, ...]) -
     """Return the smallest time in seconds that each program took for each quantized edge."""
     flat = pytree.tree_leaves(example)
     runs = {name: _NodeTimes(program) for name, program in programs.items()}
-    _in_turn([lambda run=run: run.run(*flat, enable_io_processing=False) for run in runs.values()])
+    _in_turn([partial(run.run, *flat, enable_io_processing=False) for run in runs.values()])
     return {name: run.smallest for name, run in runs.items()}
 
 
@@ -168,7 +176,7 @@ def _time_programs(programs: Mapping[str, GraphModule], example: tuple[Any, ...]
         lines[name](*example)
         smallest[name] = min(smallest[name], perf_counter() - start)
 
-    _in_turn([lambda name=name: timed(name) for name in programs])
+    _in_turn([partial(timed, name) for name in programs])
     return smallest
 
 

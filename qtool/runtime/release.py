@@ -52,7 +52,7 @@ class ReleasedMac(nn.Module):
             ModelError: the input's scale is another one, which would be packed for from the original; or it is
                 traced.
         """
-        if torch.jit.is_tracing():
+        if torch._C._get_tracing_state() is not None:
             error = _refusal()
             raise error
         if x.q_scale() != self.input.scale:

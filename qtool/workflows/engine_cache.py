@@ -49,17 +49,21 @@ def read_engines(path: Path, key: Mapping[str, Any]) -> dict[str, str] | None:
     """
     try:
         if path.stat().st_size > MOST_BYTES:
-            return _ignored(path, "is too large to be one")
+            _say_ignored(path, "is too large to be one")
+            return None
         kept = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
-        return _ignored(path, f"cannot be read ({type(error).__name__})")
+        _say_ignored(path, f"cannot be read ({type(error).__name__})")
+        return None
     engines = kept.get("engines") if isinstance(kept, dict) else None
     if not isinstance(engines, dict) or not all(isinstance(engine, str) for engine in engines.values()):
-        return _ignored(path, "is not one")
+        _say_ignored(path, "is not one")
+        return None
     if kept.get("format_version") != FORMAT_VERSION or kept.get("key") != json.loads(json.dumps(key)):
-        return _ignored(path, "was made for another file, machine, torch, number of threads or input shape")
+        _say_ignored(path, "was made for another file, machine, torch, number of threads or input shape")
+        return None
     return engines
 
 
@@ -72,7 +76,7 @@ def write_engines(path: Path, key: Mapping[str, Any], engines: Mapping[str, str]
         warnings.warn(f"the engines found are not kept: {error}", QtoolWarning, stacklevel=3)
 
 
-def _ignored(path: Path, why: str) -> None:
+def _say_ignored(path: Path, why: str) -> None:
     text = f"{str(path)!r} {why}: engines are timed again, and it is written anew"
     warnings.warn(text, QtoolWarning, stacklevel=4)
 

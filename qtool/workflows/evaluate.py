@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from qtool.config.schema import Config
     from qtool.data.batch import Batch
+    from qtool.data.sources import DataSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,11 +112,7 @@ def evaluate_from_config(
     Raises:
         ConfigError: the config has no model or no `data.evaluate`.
     """
-    inputs = require_model(config).inputs
-    if config.data.evaluate is None:
-        problem = "data.evaluate: nothing found; evaluate needs a data source"
-        raise ConfigError([f"{config.locate('data')}: {problem}"])
-    source = open_source(config.data.evaluate, inputs=inputs, base=config.base)
+    source = evaluation_source(config)
 
     def counted() -> Iterator[Batch]:
         num_seen = 0
@@ -126,6 +123,19 @@ def evaluate_from_config(
                 on_batch(num_seen, len(source))
 
     return evaluate(model, build_model(config), counted())
+
+
+def evaluation_source(config: Config) -> DataSource:
+    """Open the data that a config evaluates on.
+
+    Raises:
+        ConfigError: the config has no model or no `data.evaluate`.
+    """
+    inputs = require_model(config).inputs
+    if config.data.evaluate is None:
+        problem = "data.evaluate: nothing found; evaluate needs a data source"
+        raise ConfigError([f"{config.locate('data')}: {problem}"])
+    return open_source(config.data.evaluate, inputs=inputs, base=config.base)
 
 
 def sqnr_db(signal: float, noise: float) -> float:

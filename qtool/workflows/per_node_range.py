@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from qtool.backends.target import target
 from qtool.config.select import settings_for
-from qtool.saturation.pairs import SaturationVerdict, prove
-from qtool.types import DTYPE_LIMITS, MAC_OPS, Reduce, Verdict
+from qtool.saturation.pairs import bounds_of
+from qtool.saturation.verdict import Layer, judge
+from qtool.types import DTYPE_LIMITS, MAC_OPS, Isa, Reduce, Verdict
 from qtool.workflows.replan import replanned
 
 if TYPE_CHECKING:
@@ -47,13 +48,23 @@ def _asks(node: NodePlan, prepared: PreparedModel) -> bool:
 
 def _safe(nodes: list[NodePlan], prepared: PreparedModel) -> frozenset[str]:
     """Return the names of the nodes whose weights are proved safe with all codes of the input."""
-    low, high = DTYPE_LIMITS[target(prepared.plan.backends).activation_dtype]
+    record = target(prepared.plan.backends)
+    low, high = DTYPE_LIMITS[record.activation_dtype]
     weights = prepared.parameters_found().weights
     found = set()
     for node in nodes:
         weight = weights[node.name]
         codes = weight.layout.channels_first(weight.codes).numpy()
-        if prove(codes, low, high).verdict is SaturationVerdict.SAFE:
+        assert node.op is not None  # only convolutions and linear layers ask
+        layer = Layer(
+            op=node.op,
+            a_lo=low,
+            a_hi=high,
+            depthwise=node.depthwise,
+            channel_multiplier=node.channel_multiplier,
+            bounds=bounds_of(codes, low, high),
+        )
+        if judge(record, Isa.ANY, layer).is_right:
             found.add(node.name)
     return frozenset(found)
 

@@ -17,6 +17,15 @@ def noisy_classifier():
     )
 
 
+def loud_classifier():
+    """Return a small classifier whose convolution saturates where pairs are summed in int16; its linear cannot."""
+    model = noisy_classifier()
+    with torch.no_grad():
+        model[0].weight.fill_(0.1)
+        model[4].weight.copy_(torch.eye(4, 8))
+    return model
+
+
 def slow_classifier():
     """Say that work began and take long: somebody will press Ctrl-C."""
     sys.stderr.write("the model is being built\n")

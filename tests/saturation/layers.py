@@ -75,7 +75,7 @@ def random_layer(generator):
 
 
 def _weights(shape, a_hi, generator):
-    """Small weights, as most layers have; in some layers many at the bound, in others two of one channel just past it."""
+    """Small weights, as most layers have; sometimes many at the bound, or two of one channel just past it."""
     most = 32767 // a_hi  # what two weights of one sign may add up to
     weight = np.round(generator.normal(0, generator.choice([5, 15, most / 6]), shape)).clip(-most // 2, most // 2)
     kind = generator.choice(["small", "many at the bound", "two past the bound"])

@@ -6,7 +6,9 @@ import hashlib
 
 from hypothesis import strategies as st
 
+from qtool.backends.record import Pairing
 from qtool.plan import EdgePlan, NodePlan, Plan
+from qtool.saturation.verdict import Bound
 from qtool.stamp.schema import InputStamp, NodeStamp, SaturationStamp, Stamp, TensorStamp
 from qtool.types import DTYPE_LIMITS, Dtype, FixedParameters, Granularity, Isa, Op, Spec, Stage, Verdict
 
@@ -78,6 +80,15 @@ saturation_stamps = st.builds(
     verdict=st.sampled_from(["safe", "can_saturate", "unknown"]),
     num_channels=st.integers(0, 4096),
     worst_pair_sum=st.integers(-70000, 70000),
+    bounds=st.lists(
+        st.builds(
+            Bound,
+            pairing=st.sampled_from(Pairing),
+            num_channels=st.integers(0, 4096),
+            worst_pair_sum=st.integers(-70000, 70000),
+        ),
+        max_size=3,
+    ).map(tuple),
 )
 node_stamps = st.builds(
     NodeStamp,

@@ -14,11 +14,12 @@ warnings.filterwarnings("ignore")  # torch announces the end of quint8 tensors a
 
 import torch  # noqa: E402
 
-from tests.backends.engines import sums, torch_defaults, transposed, value_ops, worst_inputs  # noqa: E402
+from tests.backends.engines import sums, torch_defaults, transposed, value_ops, whole_sums, worst_inputs  # noqa: E402
 
 JOBS = {
     "largest_errors": sums.largest_errors,
     "channel_errors": worst_inputs.channel_errors,
+    "whole_sums": whole_sums.largest_differences,
     "transposed": transposed.largest_steps,
     "value_ops": value_ops.largest_steps,
     "prelu_steps": value_ops.prelu_steps,
