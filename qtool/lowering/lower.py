@@ -285,6 +285,22 @@ def _join_casts(module: GraphModule) -> None:
                 module.graph.erase_node(reader)
             elif _is_kernel(module, reader, READ_BOTH):
                 reader.replace_input_with(node, written)
+    for node in list(module.graph.nodes):
+        if _is_kernel(module, node, Pair):
+            _join_pair(module, node)
+
+
+def _join_pair(module: GraphModule, pair: Node) -> None:
+    """Let a sum or product leave as what packed layers read, where one does and all others can read that too."""
+    readers = list(pair.users)
+    casts = [reader for reader in readers if _is_kernel(module, reader, ToQuint8)]
+    if not casts or not all(_is_kernel(module, reader, (ToQuint8, *READ_BOTH)) for reader in readers):
+        return
+    kernel: Any = module.get_submodule(str(pair.target))
+    kernel.gives_quint8 = True
+    for cast in casts:
+        cast.replace_all_uses_with(pair)
+        module.graph.erase_node(cast)
 
 
 def _is_for_images(module: GraphModule, made: Node) -> bool:

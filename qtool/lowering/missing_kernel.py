@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from qtool.passes.match import ConvGeometry
     from qtool.types import Op
 
-PACKED_ENGINES = frozenset({"fbgemm", "qnnpack"})
-"""Engines with weights in an object of torch's; the others take plain tensors."""
+PACKED_ENGINES = frozenset({"fbgemm", "onednn", "qnnpack"})
+"""Engines with weights in an object of torch's; x86 takes plain tensors, on the kernels of oneDNN too."""
 
 
 def missing_kernel(

@@ -1,4 +1,4 @@
-"""Convolution and linear on the packed engines, fbgemm and qnnpack."""
+"""Convolution and linear on the packed engines: fbgemm, onednn and qnnpack."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from torch import Tensor, nn
 
 from qtool.lowering.clamp import clamped
 from qtool.lowering.engine_switch import packing_for
+from qtool.lowering.op_calls import op_call
 from qtool.lowering.quint8 import to_qint8, to_qint8_per_tensor
 from qtool.lowering.ranks import on_images, on_rows
+from qtool.numerics.kernels import native_codes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from qtool.lowering.mac import Mac
 
 quantized = torch.ops.quantized
@@ -51,6 +55,28 @@ class PackedMac(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the output as quint8; so is the input."""
         return on_images(self._run, x, num_dims=self.num_dims) if self.num_dims else on_rows(self._run, x)
+
+    def direct(self) -> Callable[[Tensor], Tensor]:
+        """Return `forward` for plain tensors, with all that does not change between calls looked up before."""
+        functions = native_codes.functions()
+        if functions is None or self.num_dims == 1:
+            return self.forward
+        forward, rank = self.forward, self.num_dims + 2
+        run = op_call(self.run, self.packed, self.output.scale, self.output.zero_point)
+        clamps, (low, high) = self.clamp is not None, self.clamp or (0, 255)
+        clamp, threads_for = functions.qtool_clamp_codes, native_codes.threads_for
+
+        def call(x: Tensor) -> Tensor:
+            if x.dim() != rank:
+                return forward(x)
+            y = run(x)
+            if not clamps:
+                return y
+            count = y.numel()
+            clamp(y.data_ptr(), count, low, high, threads_for(count))
+            return y
+
+        return call
 
     def _run(self, x: Tensor) -> Tensor:
         y = self.run(x, self.packed, self.output.scale, self.output.zero_point)

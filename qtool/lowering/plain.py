@@ -1,4 +1,4 @@
-"""Convolution and linear on oneDNN's plain-tensor ops, for the engines onednn and x86.
+"""Convolution and linear on oneDNN's plain-tensor ops, for the engine x86.
 
 They take and give plain uint8 tensors, are not deprecated, and clamp the output range as part of the kernel.
 """
@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from qtool.lowering.op_calls import op_call
 from qtool.lowering.ranks import on_images, on_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from qtool.lowering.mac import Mac
 
 onednn = torch.ops.onednn
@@ -47,6 +50,22 @@ class PlainConv(nn.Module):
     def forward(self, codes: Tensor) -> Tensor:
         """Return the output codes."""
         return on_images(self._run, codes, num_dims=self.num_dims)
+
+    def direct(self) -> Callable[[Tensor], Tensor]:
+        """Return `forward`, with all that does not change between calls looked up before."""
+        if self.num_dims != 2:
+            return self.forward
+        forward, x, y = self.forward, self.input, self.output
+        run = op_call(
+            onednn.qconv_pointwise.default,
+            *(x.scale, x.zero_point, self.weight, self.scales, self.zero_points, self.bias, *self.geometry),
+            *(y.scale, y.zero_point, y.dtype, self.post_op, self.bounds, ""),
+        )
+
+        def call(codes: Tensor) -> Tensor:
+            return run(codes) if codes.dim() == 4 else forward(codes)
+
+        return call
 
     def _run(self, codes: Tensor) -> Tensor:
         x, y = self.input, self.output

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from qtool.lowering.quint8 import to_codes
+from qtool.lowering.quint8 import to_codes, viewed_as_quint8
 from qtool.numerics.kernels import native_codes
 from qtool.passes.ops import PATTERNS, argument, value
 from qtool.types import Op
@@ -33,6 +33,9 @@ ADAPTIVE: dict[Any, int] = {
 }
 """Ops by their number of spatial dimensions."""
 
+LAYOUTS = {4: torch.channels_last, 5: torch.channels_last_3d}
+"""Of dense tensors that are not contiguous, by their number of dimensions."""
+
 OF_ONE_VALUE = frozenset({Op.SIGMOID, Op.HARDSIGMOID, Op.TANH, Op.HARDSWISH, Op.LEAKY_RELU})
 
 
@@ -47,12 +50,13 @@ def value_kernel(node: Node, inputs: Sequence[Grid], output: Grid, bounds: tuple
     """
     op = PATTERNS[node.target]
     if op in (Op.ADD, Op.MUL):
-        return Pair(*inputs, output, bounds, multiplies=op is Op.MUL)
+        a, b = inputs
+        return Pair(a, b, output, bounds, multiplies=op is Op.MUL)
     if op in OF_ONE_VALUE:
         target: Any = node.target
-        return LookUp(*inputs, output, bounds, lambda x: target(x, *node.args[1:], **node.kwargs))
+        return LookUp(inputs[0], output, bounds, lambda x: target(x, *node.args[1:], **node.kwargs))
     keeps_dims = _averages_planes(node, op)
-    return None if keeps_dims is None else Average(*inputs, output, bounds, keeps_dims=keeps_dims)
+    return None if keeps_dims is None else Average(inputs[0], output, bounds, keeps_dims=keeps_dims)
 
 
 def _averages_planes(node: Node, op: Op) -> bool | None:
@@ -71,12 +75,17 @@ def _averages_planes(node: Node, op: Op) -> bool | None:
 
 
 class Pair(nn.Module):
-    """The sum or product of two tensors, clamped: bit for bit what the reference program computes in float."""
+    """The sum or product of two tensors, clamped: bit for bit what the reference program computes in float.
+
+    Attributes:
+        gives_quint8: the codes leave as torch's quantized tensor, for packed layers.
+    """
 
     def __init__(self, a: Grid, b: Grid, output: Grid, bounds: tuple[int, int], *, multiplies: bool) -> None:
         super().__init__()
         self.a, self.b, self.output, self.bounds = a, b, output, bounds
         self.multiplies = multiplies
+        self.gives_quint8 = False
         result = output.as_result(bounds)
         self._told = native_codes.Pair(a.as_operand(), b.as_operand(), result, int(multiplies))
         self._address = byref(self._told)
@@ -85,13 +94,22 @@ class Pair(nn.Module):
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         """Return the codes of the result."""
         if self._functions is None or a.stride() != b.stride() or a.shape != b.shape or not _takes(a, b):
-            return self._in_float(to_codes(a), to_codes(b))
-        out = torch.empty_like(a, dtype=torch.uint8) if a.dtype is torch.uint8 else _like_quantized(a)
-        count = a.numel()
+            codes = self._in_float(to_codes(a), to_codes(b))
+            return viewed_as_quint8(codes, self.output.scale, self.output.zero_point) if self.gives_quint8 else codes
+        out, count = self._empty(a), a.numel()
         self._functions.qtool_pair_codes(
             a.data_ptr(), b.data_ptr(), out.data_ptr(), count, self._address, native_codes.threads_for(count)
         )
         return out
+
+    def _empty(self, like: Tensor) -> Tensor:
+        if not self.gives_quint8:
+            return _empty_codes(like)
+        layout = torch.contiguous_format if like.is_contiguous() else LAYOUTS[like.dim()]
+        scale, zero_point = self.output.scale, self.output.zero_point
+        return torch._empty_affine_quantized(
+            like.shape, scale=scale, zero_point=zero_point, dtype=torch.quint8, memory_format=layout
+        )
 
     def _in_float(self, a: Tensor, b: Tensor) -> Tensor:
         x, y = self.a.dequantize(a), self.b.dequantize(b)
@@ -148,8 +166,7 @@ class LookUp(nn.Module):
         """Return the codes of the function's values."""
         if self._functions is None or not _takes(codes):
             return self.table[to_codes(codes).int()]
-        out = torch.empty_like(codes, dtype=torch.uint8) if codes.dtype is torch.uint8 else _like_quantized(codes)
-        count = codes.numel()
+        out, count = _empty_codes(codes), codes.numel()
         self._functions.qtool_look_up_codes(
             codes.data_ptr(), out.data_ptr(), count, self.table.data_ptr(), native_codes.threads_for(count)
         )
@@ -160,6 +177,8 @@ def _takes(*tensors: Tensor) -> bool:
     return all(native_codes.takes(x) and native_codes.is_dense(x) for x in tensors)
 
 
-def _like_quantized(x: Tensor) -> Tensor:
-    """Return plain codes, not filled, laid out as a quantized tensor."""
-    return torch.empty_strided(x.shape, x.stride(), dtype=torch.uint8)
+def _empty_codes(like: Tensor) -> Tensor:
+    """Return plain codes, not filled, that lie as the dense `like`."""
+    if like.dtype is torch.uint8:
+        return torch.empty_like(like)
+    return torch.empty_strided(like.shape, like.stride(), dtype=torch.uint8)

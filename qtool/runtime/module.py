@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from qtool.backends.engines import AUTO, OnMismatch
 from qtool.capture.program import Call, plain_module
 from qtool.errors import ModelError, QtoolWarning
 from qtool.lowering.lower import lower
 from qtool.lowering.mac_nodes import mac_nodes
+from qtool.lowering.straight_line import straight_line, takes_directly
 from qtool.runtime.engine_choice import Placed, place_nodes
 from qtool.runtime.fastest import place_fastest
 from qtool.runtime.generated_inputs import calibrated_ranges, generated_inputs
@@ -91,6 +93,7 @@ class RuntimeModel(nn.Module):
         self.placement: Mapping[str, Placed] = MappingProxyType({n.label: found.nodes[n.name] for n in nodes})
         self.body = lower(reference, {name: placed.engine for name, placed in found.nodes.items()})
         self.released_bytes = _release(self.body) if release_weights else 0
+        self._straight_line = straight_line(self.body)
         self.eval()
 
     def _timed_on(self, example: tuple[Any, ...] | None) -> tuple[Any, ...]:
@@ -128,7 +131,8 @@ class RuntimeModel(nn.Module):
         check_inputs(inputs, self._call, self.stamp.inputs)
         check_no_nan(inputs, self.stamp.inputs)
         with torch.autocast("cpu", enabled=False):  # the program says what is float32
-            return self.body(*inputs)
+            run = self._straight_line if takes_directly(tree_leaves(inputs)) else self.body
+            return run(*inputs)
 
     def __deepcopy__(self, memo: object) -> NoReturn:
         """Refuse: packed weights belong to their engine."""
