@@ -31,7 +31,7 @@ from qtool.config.load import changed, load_config
 from qtool.data.sources import open_source
 from qtool.observers.registry import OBSERVERS
 from qtool.runtime.module import RuntimeModel
-from qtool.types import Isa
+from qtool.types import Isa, Reduce
 from qtool.workflows.float_model import build_model
 
 if TYPE_CHECKING:
@@ -68,12 +68,14 @@ class Row:
 
 
 OURS = (
-    ("onednn, isa vnni", "onednn", Isa.VNNI, "auto", 18.0),
-    ("x86, isa vnni", "x86", Isa.VNNI, "auto", None),
-    ("qnnpack", "qnnpack", Isa.ANY, "auto", 18.0),
-    ("fbgemm, isa any", "fbgemm", Isa.ANY, "auto", 16.5),
-    ("onednn, isa vnni, per tensor", "onednn", Isa.VNNI, "tensor", 7.0),
-    ("fbgemm, isa any, per tensor", "fbgemm", Isa.ANY, "tensor", None),
+    ("onednn, isa vnni", "onednn", Isa.VNNI, "auto", Reduce.AUTO, 18.0),
+    ("x86, isa vnni", "x86", Isa.VNNI, "auto", Reduce.AUTO, None),
+    ("qnnpack", "qnnpack", Isa.ANY, "auto", Reduce.AUTO, 18.0),
+    ("fbgemm, isa any", "fbgemm", Isa.ANY, "auto", Reduce.AUTO, 16.5),
+    ("fbgemm, isa any, per node", "fbgemm", Isa.ANY, "auto", Reduce.PER_NODE, 16.5),
+    ("onednn, isa vnni, per tensor", "onednn", Isa.VNNI, "tensor", Reduce.AUTO, 7.0),
+    ("fbgemm, isa any, per tensor", "fbgemm", Isa.ANY, "tensor", Reduce.AUTO, None),
+    ("fbgemm, isa any, per tensor, per node", "fbgemm", Isa.ANY, "tensor", Reduce.PER_NODE, None),
 )
 
 
@@ -133,11 +135,12 @@ def ours(
     backend: str,
     isa: Isa,
     granularity: str,
+    reduce: Reduce,
     must: float | None,
 ) -> Row:
     config = {
         "target": {"backend": backend, "isa": isa.value},
-        "quantize": {"weights": {"granularity": granularity}},
+        "quantize": {"weights": {"granularity": granularity}, "reduce_range": reduce.value},
     }
     prepared = qtool.prepare(model, photos.images[:2], config)
 

@@ -67,22 +67,39 @@ class NodePlan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TargetCost:
+    """What a model gives up because it is made for several backends: a loss that one of them alone would not ask for.
+
+    Attributes:
+        what: the loss, in words.
+        nodes: the nodes it befalls.
+        backends: the backends that ask for it.
+    """
+
+    what: str
+    nodes: tuple[str, ...]
+    backends: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """What `prepare` decided for one model and one target.
 
     Attributes:
-        backend: name of the backend the plan is for.
+        backends: names of the backends the plan is for; it keeps to the rules of all of them.
         isa: the CPU it is made for.
         nodes: every op of the model in execution order.
         edges: every quantized edge in execution order.
         training_only: names of the ops that only train mode has; they are never quantized.
+        costs: with several backends, what each of them costs.
     """
 
-    backend: str
+    backends: tuple[str, ...]
     isa: Isa
     nodes: tuple[NodePlan, ...]
     edges: tuple[EdgePlan, ...] = field(default=())
     training_only: tuple[str, ...] = ()
+    costs: tuple[TargetCost, ...] = ()
 
     def int8_nodes(self) -> tuple[NodePlan, ...]:
         """Return the nodes that run in int8."""

@@ -81,9 +81,13 @@ class Isa(StrEnum):
 
 
 class Reduce(StrEnum):
-    """When activations give up their eighth bit: where the target needs it, always, or never."""
+    """When activations give up their eighth bit: where the target's kernels need it, always, or never.
+
+    `per_node` is `auto`, but for nodes whose weights, once known, are proved not to saturate with all 8 bits.
+    """
 
     AUTO = "auto"
+    PER_NODE = "per_node"
     ALWAYS = "always"
     NEVER = "never"
 

@@ -35,6 +35,7 @@ CPU_WORDS = {
     Isa.NO_VNNI: "a CPU without VNNI",
 }
 _ASKED_FOR = "config: reduce_range"
+_PROOF = "qtool.saturation"
 _NO_AXIS = "its output channels lie on no axis of the weight, which is (in, out / groups, ...)"
 
 
@@ -48,6 +49,7 @@ class Consumer:
         depthwise: a convolution with more than one group and one input channel in each.
         channel_multiplier: output channels per group of a depthwise convolution; None if nobody looked.
         reduce: what the config asks for at this node.
+        proved_safe: its weights are proved not to saturate with all codes of the input; counts with `per_node`.
     """
 
     node: str
@@ -55,6 +57,12 @@ class Consumer:
     depthwise: bool = False
     channel_multiplier: int | None = None
     reduce: Reduce = Reduce.AUTO
+    proved_safe: bool = False
+
+    @property
+    def keeps_full_range(self) -> bool:
+        """Whether it is let off: a proof says that it needs no reduction, and the config wants it to count."""
+        return self.reduce is Reduce.PER_NODE and self.proved_safe
 
 
 def int_range(dtype: Dtype, name: RangeName) -> tuple[int, int]:
@@ -232,13 +240,17 @@ def _reduction(backend: Backend, isa: Isa, consumers: Sequence[Consumer]) -> tup
         _check_never(never, f"{always.node!r} asks for always")
         return True, f"asked for: always ({always.node})", _ASKED_FOR
     saturating = [reader for reader in readers if _can_saturate(backend, isa, reader)]
-    auto = next((reader for reader in saturating if reader.reduce is Reduce.AUTO), None)
+    auto = next((r for r in saturating if r.reduce is not Reduce.NEVER and not r.keeps_full_range), None)
     if auto:
         _check_never(never, f"{auto.node!r} would saturate on {CPU_WORDS[isa]}")
         why = f"{_kernel(backend, auto)} adds pairs in int16 on {CPU_WORDS[isa]} ({auto.node})"
         return True, why, backend.rule(auto.op).source
-    if saturating:
-        first = saturating[0]
+    unproved = [reader for reader in saturating if not reader.keeps_full_range]
+    if saturating and not unproved:
+        why = f"no pair of weights of what reads it leaves int16 ({saturating[0].node}), on {CPU_WORDS[isa]} too"
+        return False, why, _PROOF
+    if unproved:
+        first = unproved[0]
         why = f"asked for: never ({first.node}), but {_kernel(backend, first)} can saturate on {CPU_WORDS[isa]}"
         return False, why, _ASKED_FOR
     first = readers[0]

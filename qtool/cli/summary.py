@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from qtool.backends.target import target_name
 from qtool.cli.streams import STREAM
 from qtool.errors import UsageError
 
@@ -22,12 +24,13 @@ def summary(plan: Plan) -> dict[str, Any]:
     """Return the counts of a plan: nodes by verdict, and why the float ones are float."""
     num_int8 = len(plan.int8_nodes())
     return {
-        "backend": plan.backend,
+        "backend": target_name(plan.backends),
         "isa": plan.isa.value,
         "num_nodes": len(plan.nodes),
         "num_int8": num_int8,
         "num_float": len(plan.nodes) - num_int8,
         "float_islands": dict(plan.float_islands()),
+        "costs": [dataclasses.asdict(cost) for cost in plan.costs],
     }
 
 
@@ -42,6 +45,16 @@ def summary_lines(output: str, num_bytes: int, facts: Json) -> str:
     counts = f"{facts['num_int8']} of {facts['num_nodes']} nodes int8 for {facts['backend']} (isa {facts['isa']})"
     lines = [f"{name}: {megabytes(num_bytes)}, {counts}"]
     lines += [f"  float: {count} x {reason}" for reason, count in facts["float_islands"].items()]
+    lines += [
+        f"  cost of {', '.join(cost['backends'])}: {cost['what']} at {len(cost['nodes'])} nodes"
+        for cost in facts["costs"]
+    ]
+    if "moved" in facts:
+        moved = facts["moved"]
+        lines.append(
+            f"  moved: {moved['num_nodes']} int8 nodes made for {', '.join(moved['before'])} are now made for "
+            f"{', '.join(moved['after'])}; every code, scale and range is as it was"
+        )
     return "\n".join(lines)
 
 

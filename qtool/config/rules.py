@@ -9,11 +9,14 @@ from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from qtool.backends.registry import backend_names
+from qtool.backends.target import PORTABLE, PORTABLE_BACKENDS, target
+from qtool.config.document import in_words
 from qtool.config.paths import form_of_package_path
+from qtool.errors import UsageError, nearest
 
 NOT_ALLOWED: Final = "not_allowed"
 CONFLICT: Final = "conflict"
@@ -52,10 +55,25 @@ def _check_factory(text: str) -> str:
     return text
 
 
-def _check_backend(name: str) -> str:
-    names = backend_names()
-    require(name in names, ", ".join(names), names=names)
-    return name
+def _check_target(value: object) -> str | tuple[str, ...]:
+    """Return one name, `portable`, or several names; what means the same has the same value."""
+    words = (*backend_names(), PORTABLE)
+    names = tuple(value) if isinstance(value, list | tuple) else (value,)
+    require(names, f"{', '.join(words)}, or a list of backends")
+    for name in names:
+        is_known = isinstance(name, str) and name in words
+        near = nearest(name, words) if isinstance(name, str) else ""
+        found = "" if len(names) == 1 else f"{in_words(name)} in the list{near}"
+        require(is_known, f"{', '.join(words)}, or a list of backends", found=found, names=words)
+        require(names.count(name) == 1, "each backend once", found=f"{name!r} twice")
+    if len(names) == 1:
+        return str(names[0])
+    require(PORTABLE not in names, f"{PORTABLE} alone: it stands for {', '.join(PORTABLE_BACKENDS)}", found="both")
+    try:
+        target(names)
+    except UsageError as error:
+        require(False, "backends that one model can fit", found=f"{', '.join(names)} ({error})")
+    return PORTABLE if names == PORTABLE_BACKENDS else names
 
 
 def _check_dimension(size: object) -> object:
@@ -106,8 +124,19 @@ PathText = Annotated[Text, AfterValidator(_check_path)]
 Glob = Annotated[Text, AfterValidator(_check_glob)]
 Label = Annotated[Text, Field(max_length=200), AfterValidator(_check_label)]
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
-BackendName = Annotated[
-    str, AfterValidator(_check_backend), WithJsonSchema({"type": "string", "enum": list(backend_names())})
+_BACKEND_SCHEMA: Final[dict[str, Any]] = {"type": "string", "enum": list(backend_names())}
+TargetBackends = Annotated[
+    str | tuple[str, ...],
+    PlainValidator(_check_target),
+    PlainSerializer(lambda value: value if isinstance(value, str) else list(value)),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "enum": [*backend_names(), PORTABLE]},
+                {"type": "array", "items": _BACKEND_SCHEMA, "minItems": 1, "uniqueItems": True},
+            ]
+        }
+    ),
 ]
 Factory = Annotated[
     str,

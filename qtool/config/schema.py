@@ -12,12 +12,12 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import BaseModel, Field, PrivateAttr, ValidationInfo
 from pydantic import field_validator as check
 
+from qtool.backends.target import backends_of
 from qtool.config.augment import AugmentConfig
 from qtool.config.document import Document
 from qtool.config.paths import without_folders
 from qtool.config.rules import (
     NOT_EMPTY,
-    BackendName,
     Dimension,
     Factory,
     Glob,
@@ -25,6 +25,7 @@ from qtool.config.rules import (
     Label,
     PathText,
     Seed,
+    TargetBackends,
     Text,
     agree,
     require,
@@ -103,8 +104,13 @@ class ModelConfig(Section):
 class TargetConfig(Section):
     """The machine the model is made for."""
 
-    backend: BackendName = Field(description="what runs the converted model")
+    backend: TargetBackends = Field(description="what runs the converted model: a backend, several, or portable")
     isa: Isa = Field(default=Isa.ANY, description="the CPU it runs on; any promises nothing and counts as no-vnni")
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """The names of the backends, each of which the model must be right on."""
+        return backends_of(self.backend) if isinstance(self.backend, str) else self.backend
 
 
 class ActivationConfig(Section):
@@ -155,12 +161,27 @@ class QuantizeConfig(LocatedSection):
         default="ptq", description="ptq: ranges come from calibration data; qat: the model is trained on its int8 grid"
     )
     reduce_range: Reduce = Field(
-        default=Reduce.AUTO, description="activations in 7 bits: auto where the target's kernels would saturate"
+        default=Reduce.AUTO,
+        description="activations in 7 bits: auto where the target's kernels would saturate, per_node only where the "
+        "weights can make them",
     )
     skip: tuple[Text, ...] = Field(default=(), description="patterns of nodes or modules that stay float")
     activations: ActivationConfig = Field(default_factory=ActivationConfig, description="defaults for activations")
     weights: WeightConfig = Field(default_factory=WeightConfig, description="defaults for weights")
-    overrides: tuple[Override, ...] = Field(default=(), description="other settings for some nodes")
+    overrides: tuple[Override, ...] = Field(
+        default=(), validate_default=True, description="other settings for some nodes"
+    )
+
+    @check("overrides")
+    @classmethod
+    def _check_proof(cls, overrides: tuple[Override, ...], info: ValidationInfo) -> tuple[Override, ...]:
+        asked = [info.data.get("reduce_range"), *(override.reduce_range for override in overrides)]
+        agree(
+            info.data.get("mode") != "qat" or Reduce.PER_NODE not in asked,
+            "found reduce_range: per_node with mode: qat, whose weights change after they are proved safe; allowed: "
+            "auto, always, never",
+        )
+        return overrides
 
 
 class PreprocessConfig(Section):

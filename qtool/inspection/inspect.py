@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qtool.backends import registry
+from qtool.backends.target import backends_of
 from qtool.errors import UsageError, nearest
 from qtool.inspection.codes import Severity
 from qtool.inspection.file_rules import FILE_RULES
@@ -36,7 +37,7 @@ def inspect_file(
 
     Args:
         source: path of the file, or its bytes.
-        backend: the backend to judge it for; None takes the stamp's own.
+        backend: the backend to judge it for, several joined by commas, or `portable`; None takes the stamp's own.
         isa: the CPU to judge it for; None takes the stamp's own.
         host: facts of this machine; with them, a file that it would compute wrong is a finding.
 
@@ -50,12 +51,13 @@ def inspect_file(
         [('QT303', 'features.0.0')]
     """
     asked_isa = None if isa is None else _known_isa(isa)
-    if backend is not None:
-        registry.backend(backend)  # a wrong name is an error before the file is opened
+    asked = None if backend is None else backends_of(backend)
+    for name in asked or ():
+        registry.backend(name)  # a wrong name is an error before the file is opened
     file = read_qtool_file(source)
     findings = [finding for rule in FILE_RULES for finding in rule(file)]
     if file.stamp is not None:
-        findings.extend(_target_findings(file.stamp, backend, asked_isa, host))
+        findings.extend(_target_findings(file.stamp, asked, asked_isa, host))
     # Stable: among findings of one severity the order of the rules and of the model stays.
     findings.sort(key=lambda finding: _SEVERITIES.index(finding.severity))
     return Report(
@@ -70,11 +72,13 @@ def inspect_file(
     )
 
 
-def _target_findings(stamp: Stamp, backend: str | None, isa: Isa | None, host: HostFacts | None) -> Iterator[Finding]:
-    """Yield what the rules say of each int8 node; without an asked backend each is judged for its own."""
+def _target_findings(
+    stamp: Stamp, asked: tuple[str, ...] | None, isa: Isa | None, host: HostFacts | None
+) -> Iterator[Finding]:
+    """Yield what the rules say of each int8 node; without asked backends each is judged for its own."""
     known = registry.backend_names()
     nodes = stamp.int8_nodes()
-    names = {backend} if backend is not None else {node.backend for node in nodes} & set(known)
+    names = [name for name in known if name in (asked or {own for node in nodes for own in node.backends})]
     questions = {
         name: Question(
             backend=registry.backend(name),
@@ -86,9 +90,9 @@ def _target_findings(stamp: Stamp, backend: str | None, isa: Isa | None, host: H
     }
     for rule in TARGET_RULES:
         for node in nodes:
-            question = questions.get(backend or node.backend)
-            if question is not None:
-                yield from rule(node, question)
+            for name in asked or node.backends:
+                if name in questions:
+                    yield from rule(node, questions[name])
 
 
 def _known_isa(isa: Isa | str) -> Isa:

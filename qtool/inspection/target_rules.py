@@ -38,9 +38,9 @@ class Question:
 
 def other_backend(node: NodeStamp, question: Question) -> Iterator[Finding]:
     """Yield a node that was made for another backend."""
-    if node.backend != question.backend.name:
+    if question.backend.name not in node.backends:
         yield codes.OTHER_BACKEND.finding(
-            f"made for {node.backend!r}, asked for {question.backend.name!r}",
+            f"made for {', '.join(map(repr, node.backends))}, asked for {question.backend.name!r}",
             node=node.name,
             backend=question.backend.name,
         )
@@ -120,11 +120,12 @@ def host_without_vnni(node: NodeStamp, question: Question) -> Iterator[Finding]:
 
 
 def depends_on_cpu(node: NodeStamp) -> bool:
-    """Return whether some CPU clips the node's full-range codes, on the backend it was made for or an unknown one."""
-    if not node.multiplies_codes or node.backend not in registry.backend_names():
+    """Return whether some CPU clips the node's full-range codes, on a backend it was made for or an unknown one."""
+    if not node.multiplies_codes or not set(node.backends) <= set(registry.backend_names()):
         return node.multiplies_codes
-    own = Question(backend=registry.backend(node.backend), isa=Isa.ANY, is_own=True)
-    return _clips(node, own)
+    return any(
+        _clips(node, Question(backend=registry.backend(name), isa=Isa.ANY, is_own=True)) for name in node.backends
+    )
 
 
 def _clips(node: NodeStamp, question: Question) -> bool:

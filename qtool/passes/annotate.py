@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qtool.backends import ranges
-from qtool.backends.registry import backend as find_backend
+from qtool.backends.target import target
 from qtool.config.select import unmatched_patterns
 from qtool.errors import ConfigError
 from qtool.observers.registry import DEFAULT_WEIGHT_OBSERVER
@@ -22,7 +22,7 @@ from qtool.plan import NodePlan, Plan
 from qtool.types import MAC_OPS, Granularity, Isa
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from torch import fx
     from torch.fx import Node
@@ -38,24 +38,32 @@ def annotate(
     graph: fx.Graph,
     quantize: QuantizeConfig,
     *,
-    backend: str,
+    backends: Sequence[str],
     isa: Isa,
     keep_float: Mapping[str, str] | None = None,
+    proved_safe: Collection[str] = (),
 ) -> Plan:
     """Return the plan for a functional graph: a verdict with its reason for every op, a spec for every int8 edge.
 
     Args:
         graph: the graph of `FloatProgram.graph_module()`.
         quantize: the `quantize` section of the config.
-        backend: name of the backend to plan for.
+        backends: names of the backends to plan for; the plan keeps to the rules of all.
         isa: the CPU the model will run on.
         keep_float: names of nodes that stay float whatever the rules say, each with the reason.
+        proved_safe: names of nodes whose weights are proved not to saturate with all codes of the input.
 
     Raises:
-        UsageError: the backend is unknown, or cannot do what the config asks for.
+        UsageError: a backend is unknown, or cannot do what the config asks for.
         ConfigError: a pattern of the config matches no node.
     """
-    request = Request(backend=find_backend(backend), isa=isa, quantize=quantize, keep_float=keep_float or {})
+    request = Request(
+        backend=target(backends),
+        isa=isa,
+        quantize=quantize,
+        keep_float=keep_float or {},
+        proved_safe=frozenset(proved_safe),
+    )
     names = node_names(graph)
     matches = match_patterns(graph)
     _check_patterns(matches, names, request)
@@ -65,7 +73,7 @@ def annotate(
         decisions[match] = replace(decisions[match], reason=f"{decisions[match].reason}; {note}")
     edges = quantized_edges(int8, names, request)
     nodes = tuple(_node_plan(match, decisions[match], names[match.node], edges, request) for match in matches)
-    return Plan(backend=request.backend.name, isa=isa, nodes=nodes, edges=tuple(edges.values()))
+    return Plan(backends=tuple(backends), isa=isa, nodes=nodes, edges=tuple(edges.values()))
 
 
 def _check_patterns(matches: tuple[Match, ...], names: Mapping[Node, str], request: Request) -> None:

@@ -121,6 +121,7 @@ def _spec(members: list[_Edge], names: Mapping[Node, str], request: Request) -> 
                 depthwise=match.is_depthwise,
                 channel_multiplier=match.channel_multiplier,
                 reduce=request.settings(name, match.op).reduce_range,
+                proved_safe=name in request.proved_safe,
             )
         )
     spec = ranges.activation_spec(request.backend, request.isa, consumers, observer=_observer(members, request))

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 NODE_STAMP = "qtool"
 """Key in a node's meta, and in `node.meta["custom"]` of a saved program: what the node says of itself.
 
-`{"edge": name}` on the quantize and dequantize of an edge; `{"node": name, "backend": ..., "reduce_range": ...}` on
-the ops of an int8 node.
+`{"edge": name}` on the quantize and dequantize of an edge; `{"node": name, "backend": "fbgemm,x86", "reduce_range":
+...}` on the ops of an int8 node.
 """
 
 
@@ -96,7 +96,7 @@ def _stamp_int8_nodes(plan: Plan, nodes: Mapping[str, Node]) -> None:
 
 
 def _node_stamp(plan: Plan, node_plan: NodePlan) -> dict[str, Any]:
-    return {"node": node_plan.name, "backend": plan.backend, "reduce_range": node_plan.reduce_range}
+    return {"node": node_plan.name, "backend": ",".join(plan.backends), "reduce_range": node_plan.reduce_range}
 
 
 # --- weights

@@ -28,16 +28,18 @@ class Request:
     """What a plan is asked for.
 
     Attributes:
-        backend: what will run the model.
+        backend: what will run the model; of several backends the meet.
         isa: the CPU it will run on.
         quantize: the config's `quantize` section.
         keep_float: names of nodes that stay float whatever the rules say, each with the reason.
+        proved_safe: names of nodes whose weights are proved not to saturate with all codes of the input.
     """
 
     backend: Backend
     isa: Isa
     quantize: QuantizeConfig
     keep_float: Mapping[str, str]
+    proved_safe: frozenset[str] = frozenset()
 
     def settings(self, name: str, op: Op | None) -> NodeSettings:
         """Return what the config says of one node."""

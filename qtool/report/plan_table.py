@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from qtool.backends.target import target_name
 from qtool.report.console import render
 from qtool.report.node_table import NodeCells, TensorCells, node_table
 from qtool.report.untrusted import shortened
@@ -13,13 +14,13 @@ from qtool.report.untrusted import shortened
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from qtool.plan import NodePlan, Plan
+    from qtool.plan import NodePlan, Plan, TargetCost
     from qtool.types import Spec
 
 DEFAULT_WIDTH = 160
 
 SHOWN = 3
-"""Names of ops that only train mode has; they come in dozens."""
+"""Names of nodes in one line; they come in dozens."""
 
 
 def render_plan(plan: Plan, *, width: int = DEFAULT_WIDTH, color: bool = False) -> str:
@@ -37,14 +38,20 @@ def render_plan(plan: Plan, *, width: int = DEFAULT_WIDTH, color: bool = False) 
 def _summary(plan: Plan) -> list[RenderableType]:
     num_int8 = len(plan.int8_nodes())
     islands = plan.float_islands()
-    head = f"{num_int8} of {len(plan.nodes)} nodes int8 for {plan.backend}, isa {plan.isa.value}"
+    head = f"{num_int8} of {len(plan.nodes)} nodes int8 for {target_name(plan.backends)}, isa {plan.isa.value}"
     lines: list[RenderableType] = [Text(f"{head}; float islands: {sum(islands.values())}", style="bold")]
     ordered = sorted(islands.items(), key=lambda item: (-item[1], item[0]))
     lines += [Text(f"  {count} x {shortened(reason)}") for reason, count in ordered]
+    lines += [Text(f"  cost of {', '.join(cost.backends)}: {_cost_words(cost)}") for cost in plan.costs]
     if plan.training_only:
         shown = ", ".join(plan.training_only[:SHOWN]) + (" ..." if len(plan.training_only) > SHOWN else "")
         lines.append(Text(f"only in train mode, and float there: {len(plan.training_only)} ops: {shortened(shown)}"))
     return lines
+
+
+def _cost_words(cost: TargetCost) -> str:
+    shown = ", ".join(cost.nodes[:SHOWN]) + (" ..." if len(cost.nodes) > SHOWN else "")
+    return f"{cost.what} at {len(cost.nodes)} nodes: {shortened(shown)}"
 
 
 def _node_cells(node: NodePlan, plan: Plan) -> NodeCells:
@@ -62,7 +69,7 @@ def _node_cells(node: NodePlan, plan: Plan) -> NodeCells:
         name=node.name,
         verdict=node.verdict,
         pattern=" + ".join(parts),
-        backend=plan.backend if tensors else "-",
+        backend=target_name(plan.backends) if tensors else "-",
         why="; ".join([node.reason, *ranges]),
         tensors=tuple(tensors),
     )

@@ -8,6 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from qtool.backends.target import target_name
 from qtool.inspection.codes import CODES, Severity
 from qtool.inspection.findings import Content, Outcome
 from qtool.inspection.target_rules import depends_on_cpu
@@ -171,7 +172,7 @@ def _node_cells(node: NodeStamp) -> NodeCells:
         name=node.name,
         verdict=node.verdict,
         pattern=pattern,
-        backend=shortened(node.backend) if tensors else "-",
+        backend=shortened(target_name(node.backends)) if tensors else "-",
         why=_saturation_words(node) if node.verdict is Verdict.INT8 else node.reason,
         tensors=tuple(tensors),
     )

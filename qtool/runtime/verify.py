@@ -50,10 +50,23 @@ def code_differences(module: GraphModule, expected: Mapping[str, Tensor], inputs
         expected: codes by edge name; an edge that is missing is neither compared nor replaced.
         inputs: what the model is called with.
     """
-    comparison = _Comparison(module, expected)
-    flat = torch.utils._pytree.tree_leaves(inputs)
-    comparison.run(*flat, enable_io_processing=False)
-    return comparison.differences
+    found = codes_found(module, expected, inputs)
+    return {edge: _largest_difference(codes, expected[edge]) for edge, codes in found.items()}
+
+
+@torch.no_grad()
+def codes_found(module: GraphModule, expected: Mapping[str, Tensor], inputs: tuple[Any, ...]) -> dict[str, Tensor]:
+    """Return the codes that a module computes at each edge, each node fed the codes expected at its inputs.
+
+    Arguments are those of `code_differences`.
+    """
+    run = _FedRun(module, expected)
+    run.run(*torch.utils._pytree.tree_leaves(inputs), enable_io_processing=False)
+    return run.found
+
+
+def _largest_difference(codes: Tensor, expected: Tensor) -> int:
+    return int((codes.int() - expected.int()).abs().max()) if codes.numel() else 0
 
 
 @torch.no_grad()
@@ -80,13 +93,13 @@ def _codes(point: ActivationPoint, y: Tensor) -> Tensor:
     return quantize(y, fake.scale, fake.zero_point, spec.qmin, spec.qmax, dtype=dtype)
 
 
-class _Comparison(fx.Interpreter):
-    """Runs a graph node by node; at each edge, notes the difference and goes on with the expected codes."""
+class _FedRun(fx.Interpreter):
+    """Runs a graph node by node; at each edge, notes the codes and goes on with the expected ones."""
 
     def __init__(self, module: GraphModule, expected: Mapping[str, Tensor]) -> None:
         super().__init__(module)
         self.expected = expected
-        self.differences: dict[str, int] = {}
+        self.found: dict[str, Tensor] = {}
 
     def run_node(self, n: Node) -> Any:  # noqa: ANN401
         result = super().run_node(n)
@@ -94,9 +107,7 @@ class _Comparison(fx.Interpreter):
         if edge is None or edge not in self.expected:
             return result
         expected = self.expected[edge]
-        codes = result.int_repr() if result.is_quantized else result
-        difference = int((codes.int() - expected.int()).abs().max()) if codes.numel() else 0
-        self.differences[edge] = max(difference, self.differences.get(edge, 0))
+        self.found[edge] = result.int_repr() if result.is_quantized else result
         if result.is_quantized:
             return to_quint8(expected, result.q_scale(), result.q_zero_point())
         return expected

@@ -52,12 +52,13 @@ def build_stamp(
     """
     edges = {edge.name: edge for edge in plan.edges}
     nodes = tuple(
-        _node_stamp(node, _Context(plan.backend, edges, parameters), weight_codes.get(node.name)) for node in plan.nodes
+        _node_stamp(node, _Context(plan.backends, edges, parameters), weight_codes.get(node.name))
+        for node in plan.nodes
     )
     return Stamp(
         tool_version=__version__,
         stage=stage,
-        backends=(plan.backend,),
+        backends=plan.backends,
         isa=plan.isa,
         config_digest=config_digest,
         source_digest=source_digest,
@@ -68,7 +69,7 @@ def build_stamp(
 
 
 class _Context(NamedTuple):
-    backend: str
+    backends: tuple[str, ...]
     edges: Mapping[str, EdgePlan]
     parameters: Parameters
 
@@ -81,7 +82,7 @@ def _node_stamp(node: NodePlan, context: _Context, codes: NDArray[np.int8] | Non
         target=node.target,
         verdict=node.verdict,
         reason=node.reason,
-        backend=context.backend,
+        backends=context.backends,
         inputs=tuple(_edge_stamp(name, context) for name in node.inputs),
         weight=_tensor_stamp(weight_name, node.weight, context.parameters.get(weight_name)) if node.weight else None,
         output=_edge_stamp(node.output, context) if node.output is not None else None,

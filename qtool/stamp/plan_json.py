@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from qtool.errors import FileFormatError
 from qtool.plan import Plan
 from qtool.stamp.strict_json import decode
+from qtool.stamp.upgrades import PLAN_UPGRADES
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ def plan_from_json(text: str | bytes, *, where: str = "plan") -> Plan:
         FileFormatError: not JSON, another format version, a field that is missing, unknown or out of range,
             a name given twice, or a node that reads or writes an edge the plan does not have.
     """
-    plan = decode(_PlanDocument, text, where=where, newest=FORMAT_VERSION).plan
+    plan = decode(_PlanDocument, text, where=where, newest=FORMAT_VERSION, upgrades=PLAN_UPGRADES).plan
     _check_names(plan, where)
     return plan
 

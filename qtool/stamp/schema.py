@@ -1,4 +1,4 @@
-"""What a file says about itself: the stamp, version 1, and its JSON form.
+"""What a file says about itself: the stamp, version 2, and its JSON form.
 
 A stamp travels inside every file qtool writes, as `extra/qtool/stamp.json`, and says for each node which backend,
 integer range and scale it was made with. It is plain data: reading one imports neither torch nor what a file names.
@@ -15,9 +15,10 @@ from typing import Any, Literal
 
 from qtool.errors import RangeError
 from qtool.stamp.strict_json import decode
+from qtool.stamp.upgrades import STAMP_UPGRADES
 from qtool.types import MAC_OPS, Dtype, Granularity, Isa, Op, Spec, Stage, Verdict
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 STAMP_ENTRY = "extra/qtool/stamp.json"
 PLAN_ENTRY = "extra/qtool/plan.json"
@@ -134,7 +135,7 @@ class NodeStamp:
         target: the aten op.
         verdict: int8 or float.
         reason: why, in words.
-        backend: the backend this node was made for.
+        backends: the backends this node was made for: it is right on each of them.
         inputs: the quantized tensors it reads, in argument order.
         weight: its quantized weight, if it has one.
         output: the quantized tensor it writes; None if its result stays float.
@@ -152,7 +153,7 @@ class NodeStamp:
     target: str
     verdict: Verdict
     reason: str
-    backend: str
+    backends: tuple[str, ...]
     inputs: tuple[TensorStamp, ...] = ()
     weight: TensorStamp | None = None
     output: TensorStamp | None = None
@@ -188,7 +189,7 @@ class Stamp:
         format_version: version of this schema.
         tool_version: version of qtool that wrote the file.
         stage: how far the file has come.
-        backends: the backends its nodes are made for; one unless nodes were placed on several.
+        backends: the backends it is made for; it is right on each of them.
         isa: the CPU it is made for.
         config_digest: sha256 of the settled config.
         source_digest: sha256 of the float weights and graph it was made from.
@@ -247,4 +248,4 @@ def from_json(text: str | bytes, *, where: str = "stamp") -> Stamp:
     Raises:
         FileFormatError: not JSON, another format version, or a field that is missing, unknown or out of range.
     """
-    return decode(Stamp, text, where=where, newest=FORMAT_VERSION)
+    return decode(Stamp, text, where=where, newest=FORMAT_VERSION, upgrades=STAMP_UPGRADES)

@@ -7,10 +7,16 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from qtool.errors import FileFormatError
 from qtool.stamp.records import build
+from qtool.stamp.upgrades import NO_UPGRADES, upgraded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from qtool.stamp.upgrades import Upgrade
 
 Document = TypeVar("Document")
 
@@ -46,19 +52,27 @@ def parse_document(text: str | bytes, *, where: str, newest: int) -> dict[str, A
     return document
 
 
-def decode(kind: type[Document], text: str | bytes, *, where: str, newest: int) -> Document:
+def decode(
+    kind: type[Document],
+    text: str | bytes,
+    *,
+    where: str,
+    newest: int,
+    upgrades: Mapping[int, Upgrade] = NO_UPGRADES,
+) -> Document:
     """Return the record of class `kind` that `text` states.
 
     Args:
         kind: a frozen dataclass of annotations that `records.build` reads.
         text: JSON, UTF-8 if bytes.
         where: what to call the text in errors.
-        newest: the newest `format_version` that `kind` can hold.
+        newest: the newest `format_version`, which is the one `kind` holds.
+        upgrades: by older version, the step to the next; see `stamp.upgrades`.
 
     Raises:
         FileFormatError: as `parse_document`, or a field is missing, unknown, of another type or out of range.
     """
-    document = parse_document(text, where=where, newest=newest)
+    document = upgraded(parse_document(text, where=where, newest=newest), upgrades)
     problems: list[str] = []
     record = build(kind, document, problems)
     if problems:

@@ -3,41 +3,55 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
 
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
+from qtool.backends.target import backends_of
 from qtool.errors import QtoolWarning, UncalibratedError, UsageError
-from qtool.passes.plan_program import plan_program
 from qtool.runtime.converted import ConvertedModel, convert_calibrated
 from qtool.runtime.prepared import PreparedModel
-from qtool.types import Stage
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from qtool.types import Spec
+from qtool.workflows.move import left_on_the_table, move
+from qtool.workflows.per_node_range import reduced_per_node
+from qtool.workflows.replan import replanned
 
 NOT_CALIBRATED = "not calibrated: its observers saw no data"
 
 
-def convert(prepared: PreparedModel, backend: str | None = None, *, allow_uncalibrated: bool = False) -> ConvertedModel:
-    """Return the int8 reference program of a prepared model.
+def convert(
+    model: PreparedModel | ConvertedModel, backend: str | None = None, *, allow_uncalibrated: bool = False
+) -> ConvertedModel:
+    """Return the int8 reference program of a prepared model, or a converted model made for another backend.
 
     Args:
-        prepared: a calibrated model; it is left as it was.
-        backend: convert for another backend than it was prepared for. Ranges are taken anew from what the observers
-            saw, by the other backend's rules.
+        model: a calibrated model, or a converted one to be moved: then every code, scale and range stays as it is,
+            and what would be wrong on the other backend is refused by name. It is left as it was.
+        backend: convert for another backend than it was prepared for; several joined by commas, or `portable`. Ranges
+            are taken anew from what the observers saw, by the other backend's rules.
         allow_uncalibrated: keep nodes without data float instead of refusing.
 
     Raises:
         UncalibratedError: observers saw no data; all are named.
-        UsageError: no such backend, it cannot do what the config asks for, or the model is no prepared one.
+        UsageError: no such backend, it cannot do what the config asks for, or the model is neither prepared nor
+            converted.
+        MismatchError: a converted model would be wrong on the other backend; its nodes are named.
 
     Warns:
         QtoolWarning: the model is inside a DataParallel or DistributedDataParallel; the one inside is converted.
+            Or a converted model keeps ranges of 7 bits that the other backend does not need.
     """
-    return convert_calibrated(planned_for(prepared, backend, allow_uncalibrated=allow_uncalibrated))
+    if isinstance(model, ConvertedModel):
+        return _moved(model, backend)
+    return convert_calibrated(planned_for(model, backend, allow_uncalibrated=allow_uncalibrated))
+
+
+def _moved(converted: ConvertedModel, backend: str | None) -> ConvertedModel:
+    if backend is None:
+        msg = "the model is converted already; name the backend to move it to: convert(model, backend=...)"
+        raise UsageError(msg)
+    moved = move(converted, backend)
+    if moved.reduced_in_vain:
+        warnings.warn(left_on_the_table(moved), QtoolWarning, stacklevel=3)
+    return moved.model
 
 
 def planned_for(
@@ -49,14 +63,13 @@ def planned_for(
     """
     prepared = _unwrapped(prepared)
     _check_is_prepared(prepared)
-    if backend is not None and backend != prepared.plan.backend:
-        prepared = _replanned(prepared, backend, {})
+    backends = prepared.plan.backends if backend is None else backends_of(backend)
+    if backends != prepared.plan.backends:
+        prepared = replanned(prepared, backends)
     missing = prepared.uncalibrated()
-    if not missing:
-        return prepared
-    if not allow_uncalibrated:
+    if missing and not allow_uncalibrated:
         raise UncalibratedError(_refusal(prepared, missing), nodes=missing)
-    return _without(prepared, missing)
+    return reduced_per_node(_without(prepared, missing))
 
 
 def _unwrapped(model: PreparedModel) -> PreparedModel:
@@ -95,49 +108,6 @@ def _without(prepared: PreparedModel, missing: tuple[str, ...]) -> PreparedModel
             if unknown & {*node.inputs, *([node.output] if node.output else [])}
         }
         keep_float.update({n.name: n.reason for n in prepared.plan.nodes if n.reason == NOT_CALIBRATED})
-        prepared = _replanned(prepared, prepared.plan.backend, keep_float)
+        prepared = replanned(prepared, prepared.plan.backends, keep_float=keep_float)
         missing = prepared.uncalibrated()
     return prepared
-
-
-def _replanned(prepared: PreparedModel, backend: str, keep_float: Mapping[str, str]) -> PreparedModel:
-    """Return the same model under another plan; what its observers saw is kept by edge.
-
-    A trained model keeps its grids too: they are what it was trained on, so another plan must not ask for other ones.
-    """
-    quantize, program = prepared.origin.config.quantize, prepared.current_program()
-    plan = plan_program(program, quantize, backend=backend, isa=prepared.plan.isa, keep_float=keep_float)
-    again = PreparedModel(program, plan, prepared.origin)
-    for name, point in again.activations.items():
-        before = prepared.activations.get(name)
-        if before is not None and before.has_seen_data:
-            point.observer.load_arrays(before.observer.to_arrays())
-    if prepared.stage is Stage.TRAINED:
-        _keep_grids(prepared, again)
-    else:
-        again.settle()
-    return again
-
-
-def _keep_grids(trained: PreparedModel, again: PreparedModel) -> None:
-    """Take over the scales and zero points of training."""
-    again.set_extra_state(trained.get_extra_state())
-    for found, kept in ((again.activations, trained.activations), (again.weights, trained.weights)):
-        for name, point in found.items():
-            before = kept.get(name)
-            if before is None or not _same_grid(before.fake_quantize.spec, point.fake_quantize.spec):
-                raise UsageError(_other_grid(trained, again, name))
-            point.load_state_dict(before.state_dict())
-
-
-def _same_grid(one: Spec, other: Spec) -> bool:
-    return all(
-        getattr(one, field) == getattr(other, field) for field in ("dtype", "qmin", "qmax", "granularity", "axis")
-    )
-
-
-def _other_grid(trained: PreparedModel, again: PreparedModel, name: str) -> str:
-    return (
-        f"the model was trained on the grids of {trained.plan.backend}, and {again.plan.backend} has another one at "
-        f"{name!r}: convert it for {trained.plan.backend}, or train it with target.backend: {again.plan.backend}"
-    )

@@ -16,6 +16,7 @@ from qtool.runtime.origin import Origin, source_digest
 from qtool.runtime.prepared import PreparedModel
 from qtool.workflows.calibrate import calibrate
 from qtool.workflows.float_model import build_model, example_inputs, input_stamps, require_model
+from qtool.workflows.per_node_range import reduced_per_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -79,6 +80,7 @@ def prepare_from_config(config: Config, *, on_batch: OnBatch | None = None) -> P
         inputs = require_model(config).inputs
         source = open_source(config.data.calibrate, inputs=inputs, base=config.base)
         calibrate(prepared, source.batches(), on_batch=on_batch and (lambda seen: on_batch(seen, len(source))))
+        return prepared if prepared.uncalibrated() else reduced_per_node(prepared)
     return prepared
 
 
@@ -125,7 +127,7 @@ def _is_trained(config: Config) -> bool:
 
 
 def _plan(program: FloatProgram, config: Config) -> Plan:
-    return plan_program(program, config.quantize, backend=config.target.backend, isa=config.target.isa)
+    return plan_program(program, config.quantize, backends=config.target.backends, isa=config.target.isa)
 
 
 def _stored(config: Config) -> Config:

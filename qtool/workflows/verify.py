@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from qtool.backends.registry import backend
+from qtool.lowering.engine_switch import available_engines
 from qtool.runtime.generated_inputs import calibrated_ranges, generated_inputs
 from qtool.runtime.module import RuntimeModel
 from qtool.runtime.verify import step_differences
@@ -40,6 +42,26 @@ def verify(
     given = generated_for(prepared) if inputs is None else inputs
     lowered = converted.body if use_reference else RuntimeModel(converted, engine).body
     return step_differences(prepared, lowered, given)
+
+
+def verify_target(prepared: PreparedModel, converted: ConvertedModel) -> dict[str, int]:
+    """Return what `verify` returns, the worst of all engines that the model is made for and that are here.
+
+    Where there is none, as for a model for ONNX Runtime, the reference program itself is compared.
+
+    Args:
+        prepared: the calibrated model.
+        converted: what `convert` made of it.
+
+    Raises:
+        MissingEngineError: the model is made for one engine, and this torch does not have it.
+        MismatchError: an engine would saturate on this CPU.
+    """
+    engines = [record.engine for record in map(backend, converted.plan.backends) if record.engine is not None]
+    here = engines if len(engines) == 1 else [engine for engine in engines if engine in available_engines()]
+    found = [verify(prepared, converted, engine=engine) for engine in here]
+    found = found or [verify(prepared, converted, use_reference=True)]
+    return {edge: max(each[edge] for each in found) for edge in found[0]}
 
 
 def generated_for(prepared: PreparedModel) -> tuple[Any, ...]:

@@ -55,7 +55,7 @@ def test_dry_run_prints_the_plan(qtool, write_config):
 def test_dry_run_as_json(qtool, write_config):
     status, out, _ = qtool("prepare", write_config(), "--dry-run", "--json")
     assert status == 0
-    assert json.loads(out)["plan"]["backend"] == "fbgemm"
+    assert json.loads(out)["plan"]["backends"] == ["fbgemm"]
 
 
 def test_config_from_stdin(qtool, write_config, monkeypatch):
@@ -63,7 +63,7 @@ def test_config_from_stdin(qtool, write_config, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
     status, out, _ = qtool("prepare", "-", "--dry-run", "--json")
     assert status == 0
-    assert json.loads(out)["plan"]["backend"] == "fbgemm"
+    assert json.loads(out)["plan"]["backends"] == ["fbgemm"]
     wrong = content.replace(b"fbgemm", b"fbgem")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(wrong)))
     status, _, err = qtool("prepare", "-", "--dry-run")
@@ -271,3 +271,42 @@ def test_user_code_is_imported_only_by_the_command_that_got_the_config(qtool, fi
     assert qtool("inspect", files / "int8.pt2")[0] == 0
     assert qtool("convert", files / "prepared.pt2", "-o", tmp_path / "x.pt2")[0] == 0
     assert "tests.cli.models" not in sys.modules
+
+
+def test_convert_moves_a_converted_file_and_reports_it(qtool, files, tmp_path):
+    moved = tmp_path / "moved.pt2"
+    status, out, err = qtool("convert", files / "int8.pt2", "--backend", "qnnpack", "-o", moved, "--json")
+    assert status == 0
+    report = json.loads(out)
+    assert report["backend"] == "qnnpack"
+    assert (report["moved"]["before"], report["moved"]["after"]) == (["fbgemm"], ["qnnpack"])
+    assert "that qnnpack does not need: accuracy is left on the table" in err
+    assert "every code, scale and range is as it was" in err
+    assert qtool("inspect", moved)[0] == 0
+
+
+def test_convert_moves_only_where_it_is_told_to(qtool, files, tmp_path):
+    status, _, err = qtool("convert", files / "int8.pt2", "-o", tmp_path / "again.pt2")
+    assert status == 2
+    assert "is converted already" in err
+    assert "name that with --backend" in err
+    status, _, err = qtool("convert", files / "int8.pt2", "--backend", "x86", "--verify", "-o", tmp_path / "again.pt2")
+    assert status == 2
+    assert "moving changes no number" in err
+    status, _, err = qtool("convert", files / "int8.pt2", "--backend", "xnnpack", "-o", tmp_path / "again.pt2")
+    assert status == 3
+    assert "its codes are uint8, and xnnpack takes int8" in err
+    assert not (tmp_path / "again.pt2").exists()
+
+
+def test_convert_for_several_backends_verifies_each_engine(qtool, files, tmp_path):
+    output = tmp_path / "portable.pt2"
+    status, out, err = qtool(
+        "convert", files / "prepared.pt2", "--backend", "portable", "-o", output, "--verify", "--json"
+    )
+    assert status == 0
+    report = json.loads(out)
+    assert report["backend"] == "portable"
+    assert max(report["steps"].values()) <= 1
+    assert "cost of fbgemm, x86, onednn, onnxruntime: 7 bits instead of 8 for the input" in err
+    assert qtool("inspect", output)[0] == 0

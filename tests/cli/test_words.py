@@ -1,5 +1,6 @@
 """What commands print: tables, sizes, summaries, and how wide and colourful they may be."""
 
+import dataclasses
 import json
 import os
 
@@ -9,7 +10,7 @@ from qtool.cli.streams import Stdout
 from qtool.cli.summary import json_text, megabytes, summary, summary_lines
 from qtool.cli.table import text_table
 from qtool.cli.terminal import UNLIMITED_WIDTH, USUAL_WIDTH, has_color, width_of
-from qtool.plan import NodePlan, Plan
+from qtool.plan import NodePlan, Plan, TargetCost
 from qtool.types import Isa, Op, Verdict
 from tests.cli.process import open_terminal
 
@@ -19,7 +20,7 @@ def node(name, verdict, reason):
 
 
 PLAN = Plan(
-    backend="fbgemm",
+    backends=("fbgemm",),
     isa=Isa.ANY,
     nodes=(
         node("a", Verdict.INT8, "fits"),
@@ -62,6 +63,7 @@ def test_summary_counts_float_nodes_by_reason():
         "num_int8": 1,
         "num_float": 2,
         "float_islands": {"softmax has no int8 kernel": 2},
+        "costs": [],
     }
     assert summary_lines("-", 4_200_000, facts).splitlines() == [
         "standard output: 4.20 MB, 1 of 3 nodes int8 for fbgemm (isa any)",
@@ -115,3 +117,11 @@ def test_a_terminal_gets_its_own_width_and_colour(plain_environment):
 def test_colour_can_be_switched_off(plain_environment, name, value):
     plain_environment.setenv(name, value)
     assert not has_color(on_terminal(1))
+
+
+def test_summary_says_what_several_backends_cost():
+    cost = TargetCost(what="7 bits instead of 8 for the input", nodes=("a",), backends=("fbgemm", "x86"))
+    facts = summary(dataclasses.replace(PLAN, backends=("fbgemm", "x86", "qnnpack"), costs=(cost,)))
+    lines = summary_lines("-", 4_200_000, facts).splitlines()
+    assert lines[0].endswith("1 of 3 nodes int8 for fbgemm,x86,qnnpack (isa any)")
+    assert lines[-1] == "  cost of fbgemm, x86: 7 bits instead of 8 for the input at 1 nodes"

@@ -86,7 +86,7 @@ def test_faults_are_located_in_the_file_that_holds_them_after_merging(write):
         "sub/base.yaml:4:12: model.kwargs: found the key 2; allowed: text, so write it in quotes",
         (
             "sub/base.yaml:8:19: target.backend: found 'qnpack'; allowed: fbgemm, x86, onednn, qnnpack, onnxruntime,"
-            " xnnpack; did you mean 'qnnpack'?"
+            " xnnpack, portable, or a list of backends; did you mean 'qnnpack'?"
         ),
         "sub/base.yaml:11:37: data.calibrate.folder: found inf; allowed: finite numbers",
     ]

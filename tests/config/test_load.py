@@ -182,7 +182,10 @@ def test_faults_of_a_mapping_have_key_paths_only():
             f"model.inputs.0.dtype: found a value of type type; {plain}",
             "data.calibrate.count: found an integer of more than 64 bits; allowed: integers within 64 bits",
             "data.calibrate.seed: found nan; allowed: finite numbers",
-            f"target.backend: found 'qnpack'; allowed: {', '.join(backend_names())}; did you mean 'qnnpack'?",
+            (
+                f"target.backend: found 'qnpack'; allowed: {', '.join(backend_names())}, portable, or a list of "
+                "backends; did you mean 'qnnpack'?"
+            ),
             f"quantize.mdoe: found an unknown key; allowed: {keys}; did you mean 'mode'?",
         )
     ]

@@ -105,8 +105,8 @@ def test_faults_come_together_with_those_of_the_file():
             " glob, label, preprocess, augment; did you mean 'select'?"
         ),
         (
-            "--set #4: target.backend: found 'qnpack'; allowed: fbgemm, x86, onednn, qnnpack, onnxruntime, xnnpack;"
-            " did you mean 'qnnpack'?"
+            "--set #4: target.backend: found 'qnpack'; allowed: fbgemm, x86, onednn, qnnpack, onnxruntime, xnnpack, "
+            "portable, or a list of backends; did you mean 'qnnpack'?"
         ),
         (
             "--set #5: quantize.skip.0: found no list quantize.skip yet; allowed: the whole list, such as"

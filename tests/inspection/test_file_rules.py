@@ -33,7 +33,7 @@ def test_a_file_that_would_execute_something_does_not_fit_anything():
 
 
 @pytest.mark.parametrize(
-    ("stamp", "code"), [({"format_version": 2}, "QT202"), ({"format_version": 1}, "QT203"), ({}, "QT203")]
+    ("stamp", "code"), [({"format_version": 3}, "QT202"), ({"format_version": 1}, "QT203"), ({}, "QT203")]
 )
 def test_stamps_that_cannot_be_used(stamp, code):
     plan = sample_plan()

@@ -19,7 +19,7 @@ def plan_of(model, shape=X, backend="fbgemm", isa=Isa.ANY, **quantize):
     x = torch.randn(shape)
     graph = capture(model.eval(), (x,), describe_inputs((x,))).graph_module().graph
     config = config_from_mapping({"target": {"backend": backend}, "quantize": quantize})
-    return annotate(graph, config.quantize, backend=backend, isa=isa)
+    return annotate(graph, config.quantize, backends=(backend,), isa=isa)
 
 
 def node(plan, name):
@@ -186,7 +186,7 @@ def test_case_29_integers_are_neither_observed_nor_changed():
     inputs = describe_inputs((x, i), dynamic_batch=False)
     program = capture(Indexed().eval(), (x, i), inputs)
     config = config_from_mapping({"target": {"backend": "fbgemm"}})
-    plan = annotate(program.graph_module().graph, config.quantize, backend="fbgemm", isa=Isa.ANY)
+    plan = annotate(program.graph_module().graph, config.quantize, backends=("fbgemm",), isa=Isa.ANY)
     assert {edge.name for edge in plan.edges} == {"x", "linear", "linear#2"}
     assert node(plan, "add").reason == "its values are not float32"
 
@@ -306,7 +306,7 @@ def test_case_55_an_embedding_tied_to_an_int8_layer_says_that_it_is_stored_twice
     i = torch.randint(0, 10, (2, 5))
     graph = capture(Tied().eval(), (i,), describe_inputs((i,))).graph_module().graph
     config = config_from_mapping({"target": {"backend": "fbgemm"}})
-    plan = annotate(graph, config.quantize, backend="fbgemm", isa=Isa.ANY)
+    plan = annotate(graph, config.quantize, backends=("fbgemm",), isa=Isa.ANY)
     assert node(plan, "head").verdict is Verdict.INT8
     assert node(plan, "table").reason.endswith("the weight of 'head' too, stored in float here and in int8 there")
 

@@ -9,7 +9,7 @@ SPEC = Spec(dtype=Dtype.UINT8, qmin=0, qmax=255)
 
 def plan_of(*names, spec=SPEC, group=None):
     edges = tuple(EdgePlan(name=name, value=name, spec=spec, group=group or name) for name in names)
-    return Plan(backend="qnnpack", isa=Isa.ANY, nodes=(), edges=edges)
+    return Plan(backends=("qnnpack",), isa=Isa.ANY, nodes=(), edges=edges)
 
 
 def test_case_22_an_interval_on_fewer_than_4_codes_is_told_with_the_node():

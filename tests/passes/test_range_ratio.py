@@ -9,7 +9,7 @@ def plan_of(*inputs, op=Op.CAT):
     node = NodePlan(
         name="cat", op=op, target="", verdict=Verdict.INT8, reason="", members=("cat",), inputs=inputs, output="cat"
     )
-    return Plan(backend="qnnpack", isa=Isa.ANY, nodes=(node,), edges=edges)
+    return Plan(backends=("qnnpack",), isa=Isa.ANY, nodes=(node,), edges=edges)
 
 
 def test_case_16_ranges_far_apart_are_told_with_both():

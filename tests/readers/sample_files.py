@@ -92,7 +92,7 @@ def sample_plan(
             reduce_range="head" in reduced,
         ),
     )
-    return Plan(backend=backend, isa=isa, nodes=nodes, edges=tuple(edges))
+    return Plan(backends=(backend,), isa=isa, nodes=nodes, edges=tuple(edges))
 
 
 def weight_codes(*, safe: frozenset[str] = frozenset()) -> dict[str, np.ndarray]:

@@ -104,7 +104,7 @@ def with_stamp(text: bytes) -> bytes:
     ("data", "kind", "message"),
     [
         (file_bytes(None, sample_plan()), StampProblemKind.MISSING, "no stamp"),
-        (with_stamp(json.dumps({"format_version": 2}).encode()), StampProblemKind.NEWER, "newer than this qtool"),
+        (with_stamp(json.dumps({"format_version": 3}).encode()), StampProblemKind.NEWER, "newer than this qtool"),
         (with_stamp(b"\xff"), StampProblemKind.UNREADABLE, "not valid JSON"),
         (with_stamp(b"{}"), StampProblemKind.UNREADABLE, "format_version"),
     ],

@@ -79,7 +79,7 @@ def test_text_from_strangers_is_harmless():
     nodes = tuple(
         dataclasses.replace(node, name=f"{index}{evil}", reason=evil) for index, node in enumerate(plan.nodes)
     )
-    plan = dataclasses.replace(plan, nodes=nodes, backend=evil)
+    plan = dataclasses.replace(plan, nodes=nodes, backends=(evil,))
     stamp = dataclasses.replace(sample_stamp(plan, stage=Stage.PREPARED), tool_version=evil, preprocessing={evil: evil})
     report = inspect_file(file_bytes(stamp, plan), backend="fbgemm")
     text = render_text(dataclasses.replace(report, name=evil), verbose=True, width=500)

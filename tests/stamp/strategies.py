@@ -41,12 +41,13 @@ def specs(draw):
     layout = draw(layouts())
     is_fixed = layout["axis"] is None and draw(st.booleans())
     zero_points = st.integers(layout["qmin"], layout["qmax"])
+    is_whole = (layout["qmin"], layout["qmax"]) == DTYPE_LIMITS[layout["dtype"]]
     fixed = st.builds(FixedParameters, scale=scales, zero_point=zero_points) if is_fixed else st.none()
     return Spec(
         **layout,
         symmetric=not is_fixed and draw(st.booleans()),
         fixed=draw(fixed),
-        reduce_range=draw(st.booleans()),
+        reduce_range=not is_whole and draw(st.booleans()),
         observer=draw(texts),
         why=draw(texts),
         source=draw(texts),
@@ -85,7 +86,7 @@ node_stamps = st.builds(
     target=texts,
     verdict=st.sampled_from(Verdict),
     reason=texts,
-    backend=texts,
+    backends=st.lists(texts, max_size=2).map(tuple),
     inputs=st.lists(tensor_stamps(), max_size=2).map(tuple),
     weight=st.none() | tensor_stamps(),
     output=st.none() | tensor_stamps(),
@@ -137,4 +138,9 @@ def plans(draw):
         reduce_range=st.booleans(),
     )
     nodes = draw(st.lists(node, max_size=3, unique_by=lambda each: each.name))
-    return Plan(backend=draw(texts), isa=draw(st.sampled_from(Isa)), nodes=tuple(nodes), edges=tuple(edges))
+    return Plan(
+        backends=tuple(draw(st.lists(texts, min_size=1, max_size=3))),
+        isa=draw(st.sampled_from(Isa)),
+        nodes=tuple(nodes),
+        edges=tuple(edges),
+    )

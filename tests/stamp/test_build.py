@@ -37,7 +37,7 @@ def test_the_stamp_says_what_the_plan_says():
     assert stamp.content_digest == ""
     assert [node.name for node in stamp.nodes] == [node.name for node in plan.nodes]
     depth = by_name(stamp)["depth"]
-    assert (depth.backend, depth.reduce_range) == ("onednn", True)
+    assert (depth.backends, depth.reduce_range) == (("onednn",), True)
     assert (depth.depthwise, depth.channel_multiplier) == (True, 1)
     assert (depth.inputs[0].qmin, depth.inputs[0].qmax) == (0, 127)
     assert (depth.weight.edge, depth.weight.axis) == ("depth.weight", 0)

@@ -47,8 +47,8 @@ def test_equal_stamps_are_equal_text_with_sorted_keys():
 
 
 def test_a_newer_version_is_named_as_such_whatever_else_it_holds():
-    with pytest.raises(NewerVersionError, match=r"format version 2 is newer than this qtool reads \(1\)"):
-        from_json(json.dumps({"format_version": 2, "unheard_of": []}))
+    with pytest.raises(NewerVersionError, match=r"format version 3 is newer than this qtool reads \(2\)"):
+        from_json(json.dumps({"format_version": 3, "unheard_of": []}))
 
 
 @pytest.mark.parametrize("version", [None, 0, -1, True, "1", 1.0])
