@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from qtool.errors import FileFormatError
-from qtool.readers.qtool_file import check_loadable, read_qtool_file
 from qtool.runtime.store import to_bytes
-from qtool.training.checkpoint import BEST, FORMAT_VERSION, Checkpoint, State
+from qtool.training.checkpoint import FORMAT_VERSION, Checkpoint, State
 from qtool.training.evaluation import score
 from qtool.training.loop import train_epoch
 from qtool.training.metrics import END, EPOCH, START, Record
@@ -110,12 +109,8 @@ class Run:
         """Go on after a checkpoint; the training's model is the checkpoint's already.
 
         Raises:
-            FileFormatError: the parts of the checkpoint do not belong together, or its best model is one that loading
-                would execute code of.
+            FileFormatError: the parts of the checkpoint do not belong together.
         """
-        if checkpoint.best is not None:
-            # It may become the result of the training as it is, which nothing would look into again.
-            check_loadable(read_qtool_file(checkpoint.best, where=BEST))
         state = checkpoint.state
         if state.parameters != tuple(trained_parameters(self._training.model)):
             msg = "the checkpoint's optimizer state is of other parameters than its model's; resume from another one"
