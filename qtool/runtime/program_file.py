@@ -6,6 +6,7 @@ import io
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from torch import Tensor
 from torch.export.pt2_archive._package import load_pt2
 
 from qtool.errors import FileFormatError, QtoolError
@@ -32,7 +33,29 @@ def load_program(data: bytes, *, where: str) -> ExportedProgram:
         FileFormatError: torch cannot make a program of it.
     """
     with parts_fit(where):
-        return load_pt2(io.BytesIO(data)).exported_programs[_MODEL]
+        program = load_pt2(io.BytesIO(data)).exported_programs[_MODEL]
+        _check_tensors(program, where)
+    return program
+
+
+def _check_tensors(program: ExportedProgram, where: str) -> None:
+    """Compare each stored tensor with what the graph says of it, and with the bytes that are there for it.
+
+    The training graph stores most of its tensors in the other archive: here they are empty.
+
+    Raises:
+        FileFormatError: another shape or dtype, or a view of fewer bytes than it has elements.
+    """
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    for spec in program.graph_signature.input_specs:
+        tensor = program.state_dict.get(spec.target, program.constants.get(spec.target))  # type: ignore[arg-type]
+        stated = values.get(spec.arg.name)
+        if not isinstance(tensor, Tensor) or tensor.numel() == 0:
+            continue
+        fits = isinstance(stated, Tensor) and (stated.shape, stated.dtype) == (tensor.shape, tensor.dtype)
+        if not fits or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+            msg = f"{where}: tensor {spec.target!r} is not of the size its graph states; it was changed, get it again"
+            raise FileFormatError(msg)
 
 
 @contextmanager
