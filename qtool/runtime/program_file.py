@@ -48,7 +48,7 @@ def _check_tensors(program: ExportedProgram, where: str) -> None:
     """
     values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     for spec in program.graph_signature.input_specs:
-        tensor = program.state_dict.get(spec.target, program.constants.get(spec.target))  # type: ignore[arg-type]
+        tensor = program.state_dict.get(spec.target, program.constants.get(spec.target))
         stated = values.get(spec.arg.name)
         if not isinstance(tensor, Tensor) or tensor.numel() == 0:
             continue
