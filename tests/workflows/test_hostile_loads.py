@@ -9,7 +9,7 @@ import time
 import warnings
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qtool.errors import FileFormatError, QtoolError, QtoolWarning
@@ -132,18 +132,3 @@ def test_json_as_deep_as_it_likes(name, depth, text):
     tail = {"[": "]", '{"a":': "}"}[text]
     with pytest.raises(FileFormatError):
         load(restamped(ENTRIES["int8"] | {name: (text * depth + "1" + tail * depth).encode()}))
-
-
-@example([2**62], 0)
-@example([2**40, 2**40], 0)
-@example([-1], 0)
-@example([10**12], 1)
-@FEW
-@given(st.lists(st.integers(-(2**63), 2**63), max_size=4), st.integers(0, 7))
-def test_a_tensor_states_another_size(sizes, index):
-    table = json.loads(ENTRIES["int8"][WEIGHTS_TABLE])
-    row = list(table["config"].values())[index]
-    row["tensor_meta"] |= {"sizes": [{"as_int": size} for size in sizes], "strides": [{"as_int": 0} for _ in sizes]}
-    entries = ENTRIES["int8"] | {WEIGHTS_TABLE: json.dumps(table).encode()}
-    take(stamped(entries))
-    take(stamped(entries | {f"data/weights/{row['path_name']}": b""}))
