@@ -68,9 +68,9 @@ def _payloads(archive: Archive, table: str, folder: str) -> Iterator[tuple[str, 
         if not isinstance(path, str):
             msg = f"{archive.where}: entry {table!r} has a row without 'path_name'"
             raise FileFormatError(msg)
-        if folder + path in archive.names and _num_elements(meta) > max(archive.size(folder + path), 1):
-            # torch would fill an empty one with zeros, and take a few bytes for a tensor of any size.
-            msg = f"{archive.where}: entry {folder + path!r} has fewer bytes than {table!r} states elements"
+        if folder + path in archive.names and not archive.size(folder + path) and _num_elements(meta):
+            # torch would allocate them, and fill them with zeros.
+            msg = f"{archive.where}: entry {folder + path!r} is empty, and {table!r} says that it holds a tensor"
             raise FileFormatError(msg)
         code = meta.get("dtype") if isinstance(meta, dict) else None
         yield folder + path, _SCALAR_TYPES.get(code, "other") if isinstance(code, int) else "other"
