@@ -38,6 +38,7 @@ _STAMP_CODES = {
 
 _KIND_WORDS = {
     FileKind.PT2: "an exported program",
+    FileKind.MODULE: "a whole module, pickled by torch.save and never unpickled here,",
     FileKind.TORCHSCRIPT: "a TorchScript archive",
     FileKind.CHECKPOINT: "a checkpoint of torch.save",
     FileKind.ZIP: "a zip archive",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from qtool.errors import FileFormatError, UsageError
 from qtool.readers.onnx_file import onnx_note
+from qtool.readers.pickled import LOOKED_AT_BYTES, pickle_note
 from qtool.readers.zip_directory import DEFLATED, Entry, read_directory
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def read_archive(source: Path | bytes, *, where: str | None = None) -> Archive:
     try:
         return Archive(file, where)
     except FileFormatError as error:
-        note = onnx_note(file)
+        note = onnx_note(file) or _start_note(file)
         file.close()
         msg = f"{where}: {note or error}"
         raise FileFormatError(msg) from error
@@ -179,6 +180,15 @@ def opened(path: Path) -> BinaryIO:
     except OSError as error:
         msg = f"cannot read {path}: {error.strerror or error}"
         raise UsageError(msg) from error
+
+
+def _start_note(file: BinaryIO) -> str | None:
+    """Return what a file is that is no zip, told from its first bytes; None if that says nothing."""
+    file.seek(0)
+    start = file.read(LOOKED_AT_BYTES)
+    if not start:
+        return "an empty file; whatever should have written it failed, and its message says why"
+    return pickle_note(start)
 
 
 def _common_root(names: list[str]) -> str:

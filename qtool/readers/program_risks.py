@@ -53,8 +53,14 @@ class Risk:
     detail: str
 
 
+_REFUSED_ATEN = (
+    "from_file", "save", "_print", "warn", "backward", "dist_backward", "wait", "grad", "confirmed_by_owner", "to_here",
+    "local_value", "seed", "initial_seed", "manual_seed", "set_grad_enabled",
+)  # fmt: skip
+"""Ops that reach out of the graph: to files, the terminal, other processes, or the state of the whole process."""
+_ATEN = rf"aten\.(?!(?:{'|'.join(_REFUSED_ATEN)})\b)[a-z_][A-Za-z0-9_]*"
 _OPERATOR = re.compile(
-    r"torch\.ops\.(?:aten\.(?!from_file\b)[a-z_][A-Za-z0-9_]*|quantized_decomposed\.[a-z_]+|torchvision\.[a-z_0-9]+)"
+    rf"torch\.ops\.(?:{_ATEN}|quantized_decomposed\.[a-z_]+|torchvision\.[a-z_0-9]+)"
     r"(?:\.(?!_)[A-Za-z0-9_]+)?"
     r"|torch\.ops\.higher_order\.(?:cond|while_loop|wrap_with_set_grad_enabled|wrap_with_autocast)"
     r"|torch\.sym_(?:not|min|max|float|int|ite|sum)"

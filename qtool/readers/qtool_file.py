@@ -14,6 +14,7 @@ from qtool.errors import FileFormatError
 from qtool.readers.archive import read_archive
 from qtool.readers.marks import NOTHING, GraphFacts
 from qtool.readers.program_marks import program_facts
+from qtool.readers.pickled import LOOKED_AT_BYTES, STATE_DICT, WHOLE_MODULE, pickled_class
 from qtool.readers.program_risks import Risk, find_risks
 from qtool.readers.script_marks import script_facts
 from qtool.readers.tensor_sizes import bytes_by_dtype
@@ -31,6 +32,7 @@ class FileKind(StrEnum):
     """What a file is: a zip is told from the names of its entries."""
 
     PT2 = "pt2"
+    MODULE = "module"
     TORCHSCRIPT = "torchscript"
     CHECKPOINT = "checkpoint"
     ZIP = "zip"
@@ -43,6 +45,20 @@ class StampProblemKind(StrEnum):
     MISSING = "missing"
     NEWER = "newer"
     UNREADABLE = "unreadable"
+
+
+_WITHOUT_STAMP = {
+    FileKind.PT2: (
+        "it is an exported program that qtool did not write, or that another program saved again: make it anew, with "
+        "qtool prepare from the float model or qtool convert from the prepared file"
+    ),
+    FileKind.TORCHSCRIPT: (
+        "it is a TorchScript archive, which torch.jit.load runs: give the float model it came from to qtool prepare"
+    ),
+    FileKind.CHECKPOINT: f"it is a checkpoint of torch.save: {STATE_DICT}",
+    FileKind.MODULE: f"it is a whole module, pickled by torch.save: {WHOLE_MODULE}",
+}
+"""What to do with a file without a stamp."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +150,10 @@ def check_loadable(file: QtoolFile) -> Stamp:
         FileFormatError: no usable stamp, a content that differs from it, or something that loading would execute.
     """
     if file.stamp is None:
-        reason = file.stamp_problem.message if file.stamp_problem else "no stamp"
-        msg = f"{file.where}: {reason}; only files that qtool wrote are loaded"
+        problem = file.stamp_problem or StampProblem(StampProblemKind.MISSING, "it has no stamp")
+        is_missing = problem.kind is StampProblemKind.MISSING
+        note = f"; {_WITHOUT_STAMP.get(file.kind, 'only files that qtool wrote are loaded')}" if is_missing else ""
+        msg = f"{file.where}: {problem.message}{note}"
         raise FileFormatError(msg)
     if not file.is_content_verified:
         msg = (
@@ -185,7 +203,9 @@ def _kind(archive: Archive) -> FileKind:
     names = archive.names
     if any(name.startswith("models/") and name.endswith(".json") for name in names):
         return FileKind.PT2
-    if "data.pkl" in names:
-        is_script = any(name.startswith("code/") for name in names)
-        return FileKind.TORCHSCRIPT if is_script else FileKind.CHECKPOINT
-    return FileKind.ZIP
+    if "data.pkl" not in names:
+        return FileKind.ZIP
+    if any(name.startswith("code/") for name in names):
+        return FileKind.TORCHSCRIPT
+    first = next(archive.chunks("data.pkl"), b"")[:LOOKED_AT_BYTES]
+    return FileKind.CHECKPOINT if pickled_class(first) is None else FileKind.MODULE

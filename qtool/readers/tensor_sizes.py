@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -67,8 +68,21 @@ def _payloads(archive: Archive, table: str, folder: str) -> Iterator[tuple[str, 
         if not isinstance(path, str):
             msg = f"{archive.where}: entry {table!r} has a row without 'path_name'"
             raise FileFormatError(msg)
+        if folder + path in archive.names and not archive.size(folder + path) and _num_elements(meta):
+            # torch would allocate them, and fill them with zeros.
+            msg = f"{archive.where}: entry {folder + path!r} is empty, and {table!r} says that it holds a tensor"
+            raise FileFormatError(msg)
         code = meta.get("dtype") if isinstance(meta, dict) else None
         yield folder + path, _SCALAR_TYPES.get(code, "other") if isinstance(code, int) else "other"
+
+
+def _num_elements(meta: object) -> int:
+    """Return how many elements the record of a tensor states; 1 where it states no sizes."""
+    sizes = meta.get("sizes") if isinstance(meta, dict) else None
+    numbers = (
+        [size.get("as_int") if isinstance(size, dict) else None for size in sizes] if isinstance(sizes, list) else []
+    )
+    return math.prod(number if isinstance(number, int) else 1 for number in numbers)
 
 
 def _array_dtype(archive: Archive, name: str) -> str:

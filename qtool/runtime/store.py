@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from qtool.runtime.container import pack, read_arrays
 from qtool.runtime.converted import ConvertedModel
 from qtool.runtime.origin import Origin
 from qtool.runtime.prepared import PreparedModel
+from qtool.runtime.program_file import load_program, parts_fit
 from qtool.stamp.plan_json import plan_from_json
 from qtool.stamp.schema import TRAINING_GRAPH
 from qtool.types import Stage
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from qtool.numerics.module import FakeQuantize
     from qtool.passes.points import Point
     from qtool.passes.weight_point import WeightPoint
+    from qtool.readers.qtool_file import QtoolFile
+    from qtool.stamp.schema import Stamp
 
 
 def to_bytes(model: PreparedModel | ConvertedModel) -> bytes:
@@ -61,21 +63,27 @@ def from_bytes(data: bytes, *, where: str | Path = "data") -> PreparedModel | Co
             f"What qtool loads is the converted file that it was made from"
         )
         raise UsageError(msg)
+    with parts_fit(str(where)):
+        return _model(file, stamp, data)
+
+
+def _model(file: QtoolFile, stamp: Stamp, data: bytes) -> PreparedModel | ConvertedModel:
+    """Return the model of a file that may be loaded; `file` is what was read of `data`."""
     if file.plan_json is None or file.config_json is None:
-        msg = "the file has a stamp but no plan or config; write it again with qtool"
+        msg = f"{file.where}: the file has a stamp but no plan or config; write it again with qtool"
         raise FileFormatError(msg)
-    plan = plan_from_json(file.plan_json)
+    plan = plan_from_json(file.plan_json, where=f"{file.where}: plan")
     origin = Origin(
-        config=config_from_mapping(json.loads(file.config_json), "config.json"),
+        config=config_from_mapping(json.loads(file.config_json), f"{file.where}: config.json"),
         config_digest=stamp.config_digest,
         source_digest=stamp.source_digest,
         preprocessing=stamp.preprocessing,
     )
-    exported = torch.export.load(io.BytesIO(data))
+    exported = load_program(data, where=file.where)
     if stamp.stage not in (Stage.PREPARED, Stage.TRAINED):
         return ConvertedModel(exported, plan, stamp, origin)
     entries = _qtool_entries(data)
-    trained = torch.export.load(io.BytesIO(entries[TRAINING_GRAPH])) if TRAINING_GRAPH in entries else None
+    trained = load_program(entries[TRAINING_GRAPH], where=file.where) if TRAINING_GRAPH in entries else None
     program = unite_tensors(FloatProgram(exported, stamp.inputs, trained))
     model = PreparedModel(program, plan, origin)
     _restore(model, read_arrays(entries))

@@ -11,9 +11,10 @@ import torch
 
 from qtool.data.sources import open_source
 from qtool.errors import ConfigError, DataError, UncalibratedError, UsageError
+from qtool.readers.qtool_file import check_loadable, read_qtool_file
 from qtool.runtime.store import from_bytes
 from qtool.training.batches import TrainingBatches
-from qtool.training.checkpoint import from_file
+from qtool.training.checkpoint import BEST, from_file
 from qtool.training.loop import Training
 from qtool.training.loss import make_loss
 from qtool.training.metrics import MetricsFile
@@ -185,6 +186,9 @@ def _first_model(
     config: Config, prepared: PreparedModel | None, checkpoint: Checkpoint | None, listeners: Listeners
 ) -> object:
     if checkpoint is not None:
+        if checkpoint.best is not None:
+            # It may become the result as it is, and nothing else would look into it.
+            check_loadable(read_qtool_file(checkpoint.best, where=BEST))
         return from_bytes(checkpoint.model)
     if prepared is not None:
         return prepared

@@ -64,12 +64,15 @@ def test_a_file_cut_anywhere_is_refused(percent):
         read_archive(SAMPLE[: len(SAMPLE) * percent // 100])
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"P", b"PK", b"not a zip at all, but long enough to hold an end record", b"\0" * 99]
-)
+@pytest.mark.parametrize("data", [b"P", b"PK", b"not a zip at all, but long enough to hold an end record", b"\0" * 99])
 def test_what_is_no_zip_is_refused(data):
     with pytest.raises(FileFormatError, match="not a zip archive"):
         read_archive(data)
+
+
+def test_an_empty_file_says_so():
+    with pytest.raises(FileFormatError, match="an empty file"):
+        read_archive(b"")
 
 
 def test_an_empty_zip_has_no_names():
@@ -323,7 +326,7 @@ def test_the_file_is_closed_when_it_is_refused(tmp_path):
 
 def test_messages_call_the_file_as_they_are_told():
     with pytest.raises(FileFormatError, match=r"^standard input: not a zip"):
-        read_archive(b"", where="standard input")
+        read_archive(b"PK", where="standard input")
 
 
 def test_the_hash_is_that_of_the_content():

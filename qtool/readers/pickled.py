@@ -1,0 +1,92 @@
+"""Tells what torch.save pickled, from the names in the pickle; nothing is unpickled.
+
+A state dict names tensors, storages and ordered dicts. Any other name is that of a class or function which loading
+would import and call: the file holds a whole module, or something else that is more than weights.
+Source: torch/serialization.py for the two forms of file; the opcodes are those of the standard library's pickletools.
+"""
+
+from __future__ import annotations
+
+import io
+import pickletools
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LOOKED_AT_BYTES: Final = 1 << 20
+"""Of a pickle, from its start: the class of a module is its first name."""
+
+_OLDER_MAGIC: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""What torch.save writes first in its older form, a pickle of the number 0x1950a86a20f9469cfc6c."""
+
+_PICKLES: Final = 4
+"""In that form, one after the other: this number, a version, sizes of types, and what was saved."""
+
+_OF_STATE_DICTS: Final = frozenset({"torch", "torch._utils", "torch.storage", "torch._tensor", "torch.nn.parameter",
+                                    "collections"})  # fmt: skip
+_NAMES: Final = frozenset({"GLOBAL", "INST"})
+_TEXTS: Final = frozenset({"SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"})
+
+WHOLE_MODULE: Final = (
+    "qtool never unpickles one. Where its class can be imported, load it and give the float model to qtool.prepare, or "
+    "save what qtool.convert returned with qtool.save"
+)
+STATE_DICT: Final = (
+    "it holds weights and no program: name it in model.checkpoint of a config, and let qtool prepare read it"
+)
+
+
+def pickled_class(data: bytes) -> str | None:
+    r"""Return the first name in a pickle that no state dict has, and None of a state dict.
+
+    Args:
+        data: the pickle, or its first bytes.
+
+    Example:
+        >>> pickled_class(b"ctorch._utils\n_rebuild_tensor_v2\n."), pickled_class(b"cos\nsystem\n.")
+        (None, 'os.system')
+    """
+    for module, name in _names(data):
+        if module not in _OF_STATE_DICTS:
+            return f"{module}.{name}"
+    return None
+
+
+def _names(data: bytes) -> Iterator[tuple[str, str]]:
+    """Yield (module, name) of everything a pickle imports, as far as its opcodes can be read."""
+    stream, texts = io.BytesIO(data), [""]
+    try:
+        for _ in range(_PICKLES):
+            for opcode, argument, _ in pickletools.genops(stream):
+                if opcode.name in _TEXTS:
+                    texts = [texts[-1], str(argument)]
+                elif opcode.name in _NAMES:
+                    module, _, name = str(argument).partition(" ")
+                    yield module, name
+                elif opcode.name == "STACK_GLOBAL":
+                    yield texts[0], texts[-1]
+    except ValueError:  # at the end, cut off, or damaged
+        return
+
+
+def pickle_note(start: bytes) -> str | None:
+    """Return what to say of a file that begins like a pickle, and None of any other.
+
+    Args:
+        start: its first `LOOKED_AT_BYTES`.
+
+    Example:
+        >>> pickle_note(b"PK") is None
+        True
+    """
+    if start.startswith(_OLDER_MAGIC):
+        return f"a file of torch.save in its older form, a pickle and no zip; {_advice(start)}"
+    if len(start) > 2 and start[:1] == b"\x80" and start[1] <= 5:
+        return f"a Python pickle; {_advice(start)}"
+    return None
+
+
+def _advice(start: bytes) -> str:
+    found = pickled_class(start)
+    return STATE_DICT if found is None else f"it holds more than weights, {found!r} first: {WHOLE_MODULE}"
