@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from qtool.errors import FileFormatError
 from qtool.readers.archive import read_archive
 from qtool.readers.marks import NOTHING, GraphFacts
-from qtool.readers.program_marks import program_facts
 from qtool.readers.pickled import LOOKED_AT_BYTES, STATE_DICT, WHOLE_MODULE, pickled_class
+from qtool.readers.program_marks import program_facts
 from qtool.readers.program_risks import Risk, find_risks
 from qtool.readers.script_marks import script_facts
 from qtool.readers.tensor_sizes import bytes_by_dtype

@@ -11,6 +11,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from qtool.readers.marks import CONVOLUTIONS
+from qtool.stamp.build import requires_full_range
 from qtool.stamp.schema import NodeStamp, Stamp, TensorStamp
 from qtool.types import Dtype, Granularity, Isa, Stage, Verdict
 
@@ -78,4 +79,4 @@ def _node_stamp(mark: NodeMark) -> NodeStamp:
         reduce_range=mark.reduce_range,
         saturation=mark.saturation,
     )
-    return dataclasses.replace(stamp, requires_full_range=stamp.uses_full_range and not stamp.is_proved_safe)
+    return dataclasses.replace(stamp, requires_full_range=requires_full_range(stamp))

@@ -96,10 +96,11 @@ def _node_stamp(node: NodePlan, context: _Context, codes: NDArray[np.int8] | Non
     )
     if codes is not None and stamp.multiplies_codes:
         stamp = dataclasses.replace(stamp, saturation=_saturation(stamp, codes))
-    return dataclasses.replace(stamp, requires_full_range=_requires_full_range(stamp))
+    return dataclasses.replace(stamp, requires_full_range=requires_full_range(stamp))
 
 
-def _requires_full_range(node: NodeStamp) -> bool:
+def requires_full_range(node: NodeStamp) -> bool:
+    """Return whether a node multiplies codes of more than 7 bits that some backend could clip on some CPU."""
     return node.uses_full_range and not all(judge(record, Isa.ANY, node.layer).is_right for record in BACKENDS)
 
 
