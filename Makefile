@@ -48,6 +48,8 @@ bench: $(READY) ## how long things take; what training takes, the short form
 	$(PYTHON) benchmarks/bench.py
 	$(PYTHON) -m benchmarks.training --models mobilenet_v2 resnet18 --batch 8 --rounds 5 --autocast --peers
 	$(PYTHON) -m benchmarks.fake_quantize --rounds 5
+	$(PYTHON) -m benchmarks.inference --rounds 5
+	$(PYTHON) -m benchmarks.released_weights
 	-@bash examples/fetch_fashion_mnist.sh
 	$(PYTHON) -m benchmarks.mask_bits
 

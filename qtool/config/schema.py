@@ -162,8 +162,7 @@ class QuantizeConfig(LocatedSection):
     )
     reduce_range: Reduce = Field(
         default=Reduce.AUTO,
-        description="activations in 7 bits: auto where the target's kernels would saturate, per_node only where the "
-        "weights can make them",
+        description="activations in 7 bits: auto where kernels would saturate, per_node where weights make them",
     )
     skip: tuple[Text, ...] = Field(default=(), description="patterns of nodes or modules that stay float")
     activations: ActivationConfig = Field(default_factory=ActivationConfig, description="defaults for activations")

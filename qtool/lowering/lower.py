@@ -60,7 +60,7 @@ def lower(module: GraphModule, engines: Mapping[str, str]) -> GraphModule:
         MismatchError: the program's activations are int8, and torch's engines take uint8; or an engine has no kernel
             for a node.
     """
-    _check_unsigned(module, engines)
+    check_unsigned(module, engines)
     module.add_module(KERNELS, nn.Module())
     for node in list(module.graph.nodes):
         if node.target is qdq_ops.quantize_per_tensor:
@@ -76,7 +76,7 @@ def lower(module: GraphModule, engines: Mapping[str, str]) -> GraphModule:
     return module
 
 
-def _check_unsigned(module: GraphModule, engines: Mapping[str, str]) -> None:
+def check_unsigned(module: GraphModule, engines: Mapping[str, str]) -> None:
     """Refuse int8 activations before a kernel does; shifted to uint8 they could saturate, which nobody checked."""
     engine = " or ".join(sorted(set(engines.values()))) or "torch"
     if any(n.target is qdq_ops.quantize_per_tensor and Grid.of(n).dtype is not torch.uint8 for n in module.graph.nodes):
@@ -90,7 +90,7 @@ def _check_unsigned(module: GraphModule, engines: Mapping[str, str]) -> None:
 def _lower_edge(module: GraphModule, quantize: Node, engines: Mapping[str, str]) -> None:
     """Replace one quantize node and the op before it by the op on codes, if there is one."""
     value: Any = quantize.args[0]
-    activation, node = _split_activation(value)
+    activation, node = split_activation(value)
     made = None
     if PATTERNS.get(node.target) in MAC_OPS:
         made = _lower_mac(module, quantize, node, activation, engines)
@@ -105,17 +105,18 @@ def _lower_edge(module: GraphModule, quantize: Node, engines: Mapping[str, str])
     module.graph.erase_node(quantize)
 
 
-def _split_activation(value: Node) -> tuple[Node | None, Node]:
+def split_activation(value: Node) -> tuple[Node | None, Node]:
     """Return the activation fused into an op and the op; an activation that reads codes itself is the op."""
     if PATTERNS.get(value.target) is not Op.ACTIVATION or len(value.users) != 1:
         return None, value
     source: Any = value.args[0]
-    if _is_dequantize(source) or source.op != "call_function" or len(source.users) != 1:
+    if is_dequantize(source) or source.op != "call_function" or len(source.users) != 1:
         return None, value
     return value, source
 
 
-def _is_dequantize(node: Any) -> bool:  # noqa: ANN401
+def is_dequantize(node: Any) -> bool:  # noqa: ANN401
+    """Return whether a node decodes the codes of an edge."""
     return isinstance(node, Node) and node.target is qdq_ops.dequantize_per_tensor
 
 
@@ -125,13 +126,13 @@ def _is_dequantize(node: Any) -> bool:  # noqa: ANN401
 def _lower_mac(
     module: GraphModule, quantize: Node, node: Node, activation: Node | None, engines: Mapping[str, str]
 ) -> Node | None:
-    if not _is_dequantize(node.args[0]):
+    if not is_dequantize(node.args[0]):
         return None
-    mac = _describe(module, quantize, node, activation)
+    mac = describe(module, quantize, node, activation)
     if mac is None:
         return None
     codes, engine = node.args[0].args[0], engines[node.name]  # type: ignore[union-attr]
-    _check_kernel(node, mac, engine)
+    check_kernel(node, mac, engine)
     kernel = PackedMac(mac, engine) if engine in PACKED_ENGINES else plain_mac(mac, engine)
     name = _add(module, kernel)
     with module.graph.inserting_before(quantize):
@@ -143,7 +144,7 @@ def _lower_mac(
         return module.graph.call_module(_add(module, ToCodes()), (result,))
 
 
-def _check_kernel(node: Node, mac: Mac, engine: str) -> None:
+def check_kernel(node: Node, mac: Mac, engine: str) -> None:
     """Refuse a layer that the engine's kernel must never be given: a file made for another one may hold it."""
     op, shape = PATTERNS[node.target], mac.codes.shape
     why = missing_kernel(engine, op, shape, mac.geometry, has_scale_per_channel=bool(mac.scales.dim()))
@@ -153,7 +154,7 @@ def _check_kernel(node: Node, mac: Mac, engine: str) -> None:
         raise MismatchError(msg)
 
 
-def _describe(module: GraphModule, quantize: Node, node: Node, activation: Node | None) -> Mac | None:
+def describe(module: GraphModule, quantize: Node, node: Node, activation: Node | None) -> Mac | None:
     """Return the layer as data, or None where its weight is not stored in int8."""
     weight: Any = node.args[1]
     if weight.target not in WEIGHT_DEQUANTIZES:
@@ -192,10 +193,10 @@ def _lower_on_codes(module: GraphModule, quantize: Node, node: Node, activation:
     steps = _steps(node)
     operands = [source for step in steps for source in step.all_input_nodes if source not in steps]
     grid = Grid.of(quantize)
-    values = [source for source in operands if _is_dequantize(source)]
+    values = [source for source in operands if is_dequantize(source)]
     if not values or any(Grid.of(source) != grid for source in values):
         return None
-    if any(isinstance(s.meta.get("val"), torch.Tensor) and not _is_dequantize(s) for s in operands):
+    if any(isinstance(s.meta.get("val"), torch.Tensor) and not is_dequantize(s) for s in operands):
         return None
     graph, op, codes = module.graph, PATTERNS[node.target], values[0].args[0]
     with graph.inserting_before(quantize):
@@ -218,7 +219,7 @@ def _copied(graph: fx.Graph, steps: list[Node], grid: Grid) -> Node:
     made: dict[Node, Any] = {}
 
     def on_codes(source: Node) -> Any:  # noqa: ANN401
-        return made.get(source, source.args[0] if _is_dequantize(source) else source)
+        return made.get(source, source.args[0] if is_dequantize(source) else source)
 
     for step in steps:
         args, kwargs = map_arg(step.args, on_codes), map_arg(step.kwargs, on_codes)
@@ -237,7 +238,7 @@ def _clamped(graph: fx.Graph, codes: Any, activation: Node, grid: Grid) -> Node:
 def _lower_values(module: GraphModule, quantize: Node, node: Node, activation: Node | None) -> Node | None:
     """Replace an op that computes values by a kernel from codes to codes, if there is one."""
     operands: Any = value_inputs(node, PATTERNS[node.target])
-    if not all(map(_is_dequantize, operands)):
+    if not all(map(is_dequantize, operands)):
         return None
     output = Grid.of(quantize)
     bounds = output.code_bounds(*(clamp_bounds(activation) if activation is not None else (None, None)))

@@ -11,7 +11,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from qtool.readers.marks import CONVOLUTIONS
-from qtool.stamp.build import requires_full_range
+from qtool.stamp.full_range import requires_full_range
 from qtool.stamp.schema import NodeStamp, Stamp, TensorStamp
 from qtool.types import Dtype, Granularity, Isa, Stage, Verdict
 

@@ -6,12 +6,10 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qtool._version import __version__
-from qtool.backends.registry import BACKENDS
 from qtool.saturation.pairs import bounds_of, prove
-from qtool.saturation.verdict import judge
 from qtool.stamp.digest import parameter_digest
+from qtool.stamp.full_range import requires_full_range
 from qtool.stamp.schema import InputStamp, NodeStamp, SaturationStamp, Stamp, TensorStamp
-from qtool.types import Isa
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -97,11 +95,6 @@ def _node_stamp(node: NodePlan, context: _Context, codes: NDArray[np.int8] | Non
     if codes is not None and stamp.multiplies_codes:
         stamp = dataclasses.replace(stamp, saturation=_saturation(stamp, codes))
     return dataclasses.replace(stamp, requires_full_range=requires_full_range(stamp))
-
-
-def requires_full_range(node: NodeStamp) -> bool:
-    """Return whether a node multiplies codes of more than 7 bits that some backend could clip on some CPU."""
-    return node.uses_full_range and not all(judge(record, Isa.ANY, node.layer).is_right for record in BACKENDS)
 
 
 def _edge_stamp(name: str, context: _Context) -> TensorStamp:

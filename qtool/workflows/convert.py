@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
@@ -10,6 +11,7 @@ from qtool.backends.target import backends_of
 from qtool.errors import QtoolWarning, UncalibratedError, UsageError
 from qtool.runtime.converted import ConvertedModel, convert_calibrated
 from qtool.runtime.prepared import PreparedModel
+from qtool.workflows.load import read
 from qtool.workflows.move import left_on_the_table, move
 from qtool.workflows.per_node_range import reduced_per_node
 from qtool.workflows.replan import replanned
@@ -18,13 +20,17 @@ NOT_CALIBRATED = "not calibrated: its observers saw no data"
 
 
 def convert(
-    model: PreparedModel | ConvertedModel, backend: str | None = None, *, allow_uncalibrated: bool = False
+    model: PreparedModel | ConvertedModel | str | Path,
+    backend: str | None = None,
+    *,
+    allow_uncalibrated: bool = False,
 ) -> ConvertedModel:
     """Return the int8 reference program of a prepared model, or a converted model made for another backend.
 
     Args:
         model: a calibrated model, or a converted one to be moved: then every code, scale and range stays as it is,
-            and what would be wrong on the other backend is refused by name. It is left as it was.
+            and what would be wrong on the other backend is refused by name. It is left as it was. A path stands for
+            the model in that file: what `qtool.load` gives of a converted one is packed, and cannot be moved.
         backend: convert for another backend than it was prepared for; several joined by commas, or `portable`. Ranges
             are taken anew from what the observers saw, by the other backend's rules.
         allow_uncalibrated: keep nodes without data float instead of refusing.
@@ -39,6 +45,8 @@ def convert(
         QtoolWarning: the model is inside a DataParallel or DistributedDataParallel; the one inside is converted.
             Or a converted model keeps ranges of 7 bits that the other backend does not need.
     """
+    if isinstance(model, (str, Path)):
+        model = read(model)
     if isinstance(model, ConvertedModel):
         return _moved(model, backend)
     return convert_calibrated(planned_for(model, backend, allow_uncalibrated=allow_uncalibrated))
@@ -84,7 +92,8 @@ def _unwrapped(model: PreparedModel) -> PreparedModel:
 def _check_is_prepared(model: object) -> None:
     if not isinstance(model, PreparedModel):
         msg = (
-            f"convert takes what qtool.prepare returned, or qtool.load of such a file; this is a {type(model).__name__}"
+            f"convert takes what qtool.prepare returned, or qtool.load of such a file; this is a "
+            f"{type(model).__name__}. To move a converted file to another backend give its path and the backend"
         )
         raise UsageError(msg)
 

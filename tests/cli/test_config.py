@@ -109,7 +109,7 @@ def test_a_wrong_name_below_config(qtool):
 def test_prepare_and_evaluate_take_settings(qtool, top, tmp_path):
     out = tmp_path / "out.pt2"
     status, text, _ = qtool("prepare", top, "--dry-run", "--json", "--set", "target.backend=qnnpack")
-    assert (status, json.loads(text)["plan"]["backend"]) == (0, "qnnpack")
+    assert (status, json.loads(text)["plan"]["backends"]) == (0, ["qnnpack"])
     words = ("--set", "data.calibrate.count=8")
     assert qtool("prepare", top, "-o", out, *words)[0] == 0
     status, _, err = qtool("evaluate", out, "--config", top, *words)

@@ -1,5 +1,6 @@
 """Files of every older stamp format load, convert and compute the bits they computed when they were written."""
 
+import dataclasses
 import json
 
 import pytest
@@ -32,6 +33,11 @@ def older(request):
     return request.param, json.loads((FOLDER / f"format_{request.param}.json").read_text())
 
 
+def decisions(file):
+    """What the stamp says of each node; older files state no bound of single pairings, so the proofs are left out."""
+    return [dataclasses.replace(node, saturation=None) for node in inspect_file(file).stamp.nodes]
+
+
 def path_of(number, stage):
     return FOLDER / f"format_{number}_{stage}.pt2"
 
@@ -57,7 +63,7 @@ def test_it_is_converted_to_the_same_bits_and_saved_in_the_present_format(older)
     converted = convert(read(path_of(number, "prepared")))
     again = load(to_bytes(converted))
     assert again(pictures()).tolist() == outputs[f"format_{number}_int8"]
-    assert inspect_file(to_bytes(converted)).stamp.nodes == inspect_file(path_of(number, "int8")).stamp.nodes
+    assert decisions(to_bytes(converted)) == decisions(path_of(number, "int8"))
     moved = convert(read(path_of(number, "int8")), "x86")
     assert torch.equal(load(to_bytes(moved))(pictures()), again(pictures()))
 

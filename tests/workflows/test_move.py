@@ -10,8 +10,10 @@ from qtool.runtime.store import from_bytes, to_bytes
 from qtool.workflows.calibrate import calibrate
 from qtool.workflows.convert import convert
 from qtool.workflows.inspect import inspect
+from qtool.workflows.load import load
 from qtool.workflows.move import move
 from qtool.workflows.prepare import prepare
+from qtool.workflows.save import save
 from tests.patterns import conv, up2d
 
 X = torch.randn(4, 4, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -87,6 +89,14 @@ def test_weights_that_are_proved_safe_move_with_all_bits():
 def test_what_cannot_stay_int8_is_refused_by_name(source, model, backend, message):
     with pytest.raises(MismatchError, match=message):
         convert(converted_for(source, model, reduce_range="always"), backend=backend)
+
+
+def test_a_path_stands_for_its_file(tmp_path):
+    path = tmp_path / "int8.pt2"
+    save(converted_for("fbgemm"), path)
+    assert to_bytes(convert(path, backend="x86")) == to_bytes(convert(converted_for("fbgemm"), backend="x86"))
+    with pytest.raises(UsageError, match=r"this is a RuntimeModel\. To move a converted file .* give its path"):
+        convert(load(path), backend="x86")
 
 
 def test_without_a_backend_there_is_nothing_to_do():

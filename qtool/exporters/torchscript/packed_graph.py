@@ -40,7 +40,7 @@ def pack_weights(module: GraphModule, engine: str) -> dict[Node, Node]:
     Raises:
         MismatchError: the activations are int8, or the engine has no kernel for a node, or none that can be stored.
     """
-    lower._check_unsigned(module, {"": engine})
+    lower.check_unsigned(module, {"": engine})
     module.add_module(PACKS, torch.nn.Module())
     packing = _Packing(module, engine)
     for node in list(module.graph.nodes):
@@ -65,13 +65,13 @@ class _Packing:
 
     def pack_edge(self, quantize: Node) -> None:
         """Replace a quantize node and the layer before it, if there is one, by a packed op."""
-        activation, node = lower._split_activation(quantize.args[0])  # type: ignore[arg-type]
-        if PATTERNS.get(node.target) not in MAC_OPS or not lower._is_dequantize(node.args[0]):
+        activation, node = lower.split_activation(quantize.args[0])  # type: ignore[arg-type]
+        if PATTERNS.get(node.target) not in MAC_OPS or not lower.is_dequantize(node.args[0]):
             return
-        mac = lower._describe(self.module, quantize, node, activation)
+        mac = lower.describe(self.module, quantize, node, activation)
         if mac is None:
             return
-        lower._check_kernel(node, mac, self.engine)
+        lower.check_kernel(node, mac, self.engine)
         _check_storable(node, mac, self.engine)
         kernel = PackedMac(mac, self.engine)
         with self.graph.inserting_before(quantize):
