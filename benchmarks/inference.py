@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 import sys
 import tempfile
@@ -43,6 +44,7 @@ LEAST = 0.97
 """`auto` has at least this share of the speed of the best other way, in each cell."""
 MEAN = 1.0
 """And this on average of all cells, geometrically, to the best of torch.ao."""
+SETTLING_SECONDS = 0.05
 ENOUGH_SECONDS = 0.05
 """A faster run is repeated within a round until it takes that long."""
 
@@ -144,7 +146,7 @@ def running(model: nn.Module, x: Tensor) -> Callable[[], object]:
 def compared(name: str, batch: int, ways: dict[str, Callable[[], object]], rounds: int) -> list[Row]:
     """Return a row for each way, all run in turn."""
     repeats = {way: repeats_of(run) for way, run in ways.items()}
-    found = [{way: seconds(run, repeats[way]) for way, run in ways.items()} for _ in range(rounds)]
+    found = [timed(ways, repeats, random.Random(number)) for number in range(rounds)]
     rows = []
     for way in ways:
         ratios = sorted(round_[way] / round_[AUTO] for round_ in found)
@@ -153,6 +155,20 @@ def compared(name: str, batch: int, ways: dict[str, Callable[[], object]], round
         row = Row(model=name, batch=batch, way=way, milliseconds=milliseconds, ratio=middle, low=low, high=high)
         rows.append(row)
     return rows
+
+
+def timed(ways: dict[str, Callable[[], object]], repeats: dict[str, int], order: random.Random) -> dict[str, float]:
+    """Return the seconds of a run of each way, in an order of its own in every round.
+
+    Threads of the way before may spin on, as ONNX Runtime's do for some milliseconds: they are waited for, and what
+    stood in the caches is brought back by a run that does not count.
+    """
+    found = {}
+    for way in order.sample(sorted(ways), len(ways)):
+        time.sleep(SETTLING_SECONDS)
+        ways[way]()
+        found[way] = seconds(ways[way], repeats[way])
+    return found
 
 
 def repeats_of(run: Callable[[], object]) -> int:
