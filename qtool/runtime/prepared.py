@@ -27,6 +27,7 @@ from qtool.passes.twins import twins
 from qtool.runtime.filed import Filed
 from qtool.runtime.inputs import check_inputs
 from qtool.runtime.origin import make_stamp
+from qtool.runtime.shared_ranges import share_statistics
 from qtool.types import Memory, Stage
 
 if TYPE_CHECKING:
@@ -311,6 +312,20 @@ class PreparedModel(Filed):
         """Set scales and zero points from what was observed so far, and fake-quantize from now on."""
         settle(self._prepared, self.plan)
         self.fake_quantize()
+
+    def share_ranges(self, group: Any = None) -> None:  # noqa: ANN401 - a ProcessGroup, which not every torch has
+        """Take the union of what the observers of all processes saw, and settle; call it on every rank.
+
+        DistributedDataParallel gives every rank the ranges of the first, whatever the others saw.
+
+        Args:
+            group: the processes; None takes all.
+
+        Raises:
+            UsageError: torch.distributed is not initialised, or the ranks do not have the same model.
+        """
+        share_statistics(self.activations, group)
+        self.settle()
 
     def fake_quantize(self) -> None:
         """Compute on the grids from now on, wherever they are known."""
