@@ -230,6 +230,8 @@ def test_case_60_saved_under_qnnpack_loaded_under_fbgemm_saved_and_traced_again(
     x, path, sizes = torch.randn(2, 4, 9, 9), tmp_path / "int8.pt2", []
     path.write_bytes(saved(model, x, reduce_range="always"))
     first_size = path.stat().st_size
+    # torch writes the names of types, and only those of a process's first trace have no number in them.
+    jit_size(traced_by_torch(RuntimeModel(read(path), "fbgemm"), x))
     for _ in range(3):
         converted = read(path)
         traced = [jit_size(traced_by_torch(RuntimeModel(converted, "fbgemm"), x)) for _ in range(2)]
@@ -237,7 +239,7 @@ def test_case_60_saved_under_qnnpack_loaded_under_fbgemm_saved_and_traced_again(
         sizes.append((path.stat().st_size, *traced))
     assert {size for size, *_ in sizes} == {first_size}
     traced = [size for _, *both in sizes for size in both]
-    assert max(traced) - min(traced) < 512  # torch numbers the types of a process, and writes the numbers
+    assert max(traced) - min(traced) < 512  # the numbers get longer
     shared = 128 * 128 * 9
     assert shared < first_size < 2 * shared
     assert shared < max(traced) < 2 * shared
