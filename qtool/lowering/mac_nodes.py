@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from torch.fx import Node
@@ -15,7 +16,7 @@ from qtool.passes.ops import PATTERNS
 from qtool.passes.to_reference import NODE_STAMP
 from qtool.passes.weight_layout import WeightLayout
 from qtool.saturation.pairs import bounds_of
-from qtool.saturation.verdict import Layer
+from qtool.saturation.verdict import Layer, reaches_past_int16
 from qtool.types import MAC_OPS, TRANSPOSED_CONVOLUTIONS, Op
 
 if TYPE_CHECKING:
@@ -59,17 +60,19 @@ class MacNode:
         layout = WeightLayout(axis=int(self.op in TRANSPOSED_CONVOLUTIONS), groups=self.groups)
         return layout.channels_first(self.codes)
 
+    @cached_property
     def layer(self) -> Layer:
-        """Return what its sums depend on, proved of its weights here."""
+        """What its sums depend on, proved of its weights here; those of 7 bits need no proof."""
         groups, codes = self.groups, self.channels_first()
         depthwise = groups > 1 and codes.shape[1] == 1
+        needs_proof = reaches_past_int16(self.input.qmin, self.input.qmax)
         return Layer(
             op=self.op,
             a_lo=self.input.qmin,
             a_hi=self.input.qmax,
             depthwise=depthwise,
             channel_multiplier=codes.shape[0] // groups if depthwise else None,
-            bounds=bounds_of(codes.numpy(), self.input.qmin, self.input.qmax),
+            bounds=bounds_of(codes.numpy(), self.input.qmin, self.input.qmax) if needs_proof else (),
         )
 
 

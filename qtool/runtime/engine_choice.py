@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from qtool.backends.record import Backend
     from qtool.lowering.mac_nodes import MacNode
-    from qtool.stamp.schema import NodeStamp, Stamp
+    from qtool.stamp.schema import Stamp
     from qtool.types import Isa
 
 EXACT_ENGINE = "qnnpack"
@@ -118,14 +118,13 @@ def place_nodes(
     found: dict[str, Placed] = {}
     misfits: list[_Misfit] = []
     for node in nodes:
-        node_stamp = stamps.get(node.label)
-        wanted = [asked] if asked else [find_backend(name) for name in (node_stamp or stamp).backends]
-        outcome = _place(node, node_stamp, wanted, here, is_asked=asked is not None)
+        wanted = [asked] if asked else [find_backend(name) for name in stamps.get(node.label, stamp).backends]
+        outcome = _place(node, wanted, here, is_asked=asked is not None)
         if isinstance(outcome, _Misfit):
             misfits.append(outcome)
         else:
             found[node.name] = outcome
-    moved, left = _move(misfits, stamps, here, way, asked)
+    moved, left = _move(misfits, here, way, asked)
     if left:
         error = _refusal(left, stamp, here)
         raise error
@@ -133,20 +132,18 @@ def place_nodes(
     return Placement({node.name: placed[node.name] for node in nodes}, _warning(misfits, moved))
 
 
-def safe_engines(stamp: NodeStamp | None, node: MacNode, here: Here) -> tuple[str, ...]:
+def safe_engines(node: MacNode, here: Here) -> tuple[str, ...]:
     """Return the engines that are here, have a kernel for a node, and are right on this CPU."""
     records = [backend_of_engine(name) for name in engine_names()]
-    return tuple(record.name for record in records if not isinstance(_fit(node, stamp, record, here), _Misfit))
+    return tuple(record.name for record in records if _fit(node, record, here) is None)
 
 
 # --- one node
 
 
-def _place(
-    node: MacNode, stamp: NodeStamp | None, wanted: Sequence[Backend], here: Here, *, is_asked: bool
-) -> Placed | _Misfit:
+def _place(node: MacNode, wanted: Sequence[Backend], here: Here, *, is_asked: bool) -> Placed | _Misfit:
     """Return the first of the wanted backends that runs a node, or why the first that is here does not."""
-    tried = [_fit(node, stamp, record, here) for record in wanted]
+    tried = [_fit(node, record, here) for record in wanted]
     why = "asked for" if is_asked else f"made for {', '.join(record.name for record in wanted)}"
     for record, misfit in zip(wanted, tried, strict=True):
         if misfit is None:
@@ -155,7 +152,7 @@ def _place(
     return next((misfit for misfit in misfits if misfit.kind is not _Kind.MISSING), misfits[0])
 
 
-def _fit(node: MacNode, stamp: NodeStamp | None, record: Backend, here: Here) -> _Misfit | None:
+def _fit(node: MacNode, record: Backend, here: Here) -> _Misfit | None:
     """Return what keeps a backend from running a node right; None if nothing does."""
     if record.engine is None or record.engine not in here.engines:
         return _Misfit(node, _Kind.MISSING, record, f"{record.name} is not here")
@@ -165,28 +162,28 @@ def _fit(node: MacNode, stamp: NodeStamp | None, record: Backend, here: Here) ->
     if gap:
         return _Misfit(node, _Kind.NO_KERNEL, record, gap)
     isa = here.host.isa_of(record.name)
-    if _is_wrong_on(record, isa, node, stamp):
+    if _is_wrong_on(record, isa, node):
         why = f"the input needs its full range, and {record.name} on this CPU ({isa}) adds products in int16"
         return _Misfit(node, _Kind.SATURATES, record, why)
     return None
 
 
-def _is_wrong_on(record: Backend, isa: Isa, node: MacNode, stamp: NodeStamp | None) -> bool:
-    """Whether a backend can saturate on a node on that CPU: what the stamp proves counts, or else its weights."""
-    return not judge(record, isa, node.layer() if stamp is None else stamp.layer).is_right
+def _is_wrong_on(record: Backend, isa: Isa, node: MacNode) -> bool:
+    """Whether a backend can saturate on a node on that CPU; a stamp can lie, so its weights are asked."""
+    return not judge(record, isa, node.layer).is_right
 
 
 # --- nodes that do not fit
 
 
 def _move(
-    misfits: Iterable[_Misfit], stamps: Mapping[str, NodeStamp], here: Here, way: OnMismatch, asked: Backend | None
+    misfits: Iterable[_Misfit], here: Here, way: OnMismatch, asked: Backend | None
 ) -> tuple[dict[str, Placed], list[_Misfit]]:
     """Return where nodes go instead, and those that nowhere is right for."""
     moved: dict[str, Placed] = {}
     left: list[_Misfit] = []
     for misfit in misfits:
-        safe = safe_engines(stamps.get(misfit.node.label), misfit.node, here)
+        safe = safe_engines(misfit.node, here)
         by_rule = asked is None and misfit.kind is _Kind.SATURATES and EXACT_ENGINE in safe
         if by_rule or (way is OnMismatch.FALLBACK and safe):
             target = EXACT_ENGINE if EXACT_ENGINE in safe else safe[0]

@@ -86,8 +86,8 @@ def place_fastest(
         MissingEngineError: this torch has no engine.
         MismatchError: no engine here is right for a node, and `on_mismatch` does not say to go on.
     """
-    here, stamps = Here(), {node.name: node for node in stamp.nodes}
-    safe = {node.name: safe_engines(stamps.get(node.label), node, here) for node in nodes}
+    here = Here()
+    safe = {node.name: safe_engines(node, here) for node in nodes}
     rest = place_nodes(stamp, [n for n in nodes if not safe[n.name]], on_mismatch=on_mismatch, here=here)
     fixed = {name: placed.engine for name, placed in rest.nodes.items()}
     choices = {name: engines for name, engines in safe.items() if engines}

@@ -66,7 +66,7 @@ def clipped_on_data(
         record: the backend whose kernels are asked about.
         isa: the CPU they run on.
     """
-    suspects = {node.name: node for node in mac_nodes(model.body) if not judge(record, isa, node.layer()).is_right}
+    suspects = {node.name: node for node in mac_nodes(model.body) if not judge(record, isa, node.layer).is_right}
     found = {
         (name, pairing): ClippedNode(node=node.label, pairing=pairing)
         for name, node in suspects.items()

@@ -1,12 +1,14 @@
 """Cases 1 and 2, the runtime's half: which engine runs a node, on this machine and on others."""
 
+import dataclasses
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from qtool.backends.host import HostFacts
+from qtool.backends.host import HostFacts, host_facts
 from qtool.capture.program import plain_module
 from qtool.errors import MismatchError, MissingEngineError, QtoolWarning, UsageError
 from qtool.lowering.mac_nodes import mac_nodes
@@ -169,3 +171,21 @@ def test_nodes_without_a_stamp_are_judged_by_their_weights(full):
     assert stamped["0"] == "qnnpack"
     placement = place_nodes(full.stamp, lost, here=here())
     assert [placement.nodes[node.name].engine for node in lost] == list(stamped.values())
+
+
+def test_a_stamp_that_calls_weights_safe_is_not_believed():
+    """The stamp lies outside of the content's digest, and the weights are at hand."""
+    layer = torch.nn.Linear(8, 4)
+    layer.weight.data.fill_(1.0)
+    x = torch.rand(4, 8)
+    prepared = prepare(layer.eval(), x, {"target": {"backend": "qnnpack"}})
+    calibrate(prepared, [x])
+    converted = convert(prepared)
+    (node,) = converted.stamp.nodes
+    bounds = tuple(dataclasses.replace(bound, num_channels=0, worst_pair_sum=1) for bound in node.saturation.bounds)
+    lie = dataclasses.replace(node.saturation, verdict="safe", num_channels=0, worst_pair_sum=1, bounds=bounds)
+    converted.stamp = dataclasses.replace(converted.stamp, nodes=(dataclasses.replace(node, saturation=lie),))
+    host = host_facts(architecture="x86_64", cpuinfo=Path("/nowhere"))
+    nodes = mac_nodes(plain_module(converted.exported))
+    with pytest.raises(MismatchError, match="would saturate without a message"):
+        place_nodes(converted.stamp, nodes, engine="fbgemm", here=Here(host=host))

@@ -111,7 +111,7 @@ def check(model, prepared_for, isa, counts):
                 assert placed[node.name].engine != engine, where
                 continue
             judgement = judge(record, isa, stamps[node.label].layer)
-            assert judgement == judge(record, isa, node.layer())  # what the stamp carries is what the weights say
+            assert judgement == judge(record, isa, node.layer)  # what the stamp carries is what the weights say
             says = [node.label in found, placed[node.name].engine != engine]
             says += [node.label in reported] if reported is not None else []
             counts.judged += 1
@@ -150,7 +150,7 @@ def can_run_here(record, node, isa):
     """With VNNI only what sums in int16 there too: that kernel is the same one."""
     if isa is Isa.NO_VNNI or record.name == "qnnpack":
         return True
-    return node.layer().depthwise and record.rule(node.op).depthwise_saturates is Saturates.ALWAYS
+    return node.layer.depthwise and record.rule(node.op).depthwise_saturates is Saturates.ALWAYS
 
 
 _ERRORS = {}
@@ -175,7 +175,7 @@ def errors(way, node):
 def brute_force(record, node):
     """The largest pair sum of any pairing that the catalog states, by loops over places."""
     weight = node.channels_first().numpy().astype(int)
-    rule, layer = record.rule(node.op), node.layer()
+    rule, layer = record.rule(node.op), node.layer
     pairings = (layer.channel_multiplier == 1 and rule.depthwise_pairings) or rule.pairings
     return max(_largest(weight, pairing) for pairing in pairings) * node.input.qmax
 
