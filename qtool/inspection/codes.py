@@ -69,6 +69,30 @@ EXPRESSION = Code("QT105", Severity.ERROR, "A size expression is more than arith
 OPERATOR = Code("QT106", Severity.ERROR, "An operator is not known to be harmless", _GET_AGAIN)
 CONTAINER_TYPE = Code("QT107", Severity.ERROR, "A container type is not a builtin", _GET_AGAIN)
 NAME = Code("QT108", Severity.ERROR, "A name could carry code", _GET_AGAIN)
+PICKLE_CALL = Code(
+    "QT109",
+    Severity.ERROR,
+    "A pickle calls what is not known to be harmless",
+    "do not load it, unless you trust whoever made it; save plain tensors: torch.save(model.state_dict(), PATH)",
+)
+SCRIPT = Code(
+    "QT110",
+    Severity.ERROR,
+    "The program reaches out of itself",
+    "do not load it, unless you trust whoever made it: it reads or writes files, or runs code when it is loaded",
+)
+OUTSIDE = Code(
+    "QT111",
+    Severity.ERROR,
+    "Data is looked for outside the file's folder",
+    "do not load it: every runtime would open that path; get the file again from where it was made",
+)
+MISSING_DATA = Code(
+    "QT112",
+    Severity.ERROR,
+    "Data beside the file is missing",
+    "put the named file beside it, whole, or get both again from where they were made",
+)
 
 NO_STAMP = Code(
     "QT201",
@@ -155,6 +179,10 @@ CODES: tuple[Code, ...] = (
     OPERATOR,
     CONTAINER_TYPE,
     NAME,
+    PICKLE_CALL,
+    SCRIPT,
+    OUTSIDE,
+    MISSING_DATA,
     NO_STAMP,
     NEWER_STAMP,
     UNREADABLE_STAMP,

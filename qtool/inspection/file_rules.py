@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from qtool.backends.registry import backend_names
 from qtool.errors import FileFormatError, nearest
 from qtool.inspection import codes
-from qtool.readers.program_risks import RiskKind
-from qtool.readers.qtool_file import FileKind, StampProblemKind
+from qtool.readers.facts import FileKind, StampProblemKind
 from qtool.readers.recovered import recovered_stamp
+from qtool.readers.risks import RiskKind
 from qtool.stamp.plan_json import plan_from_json
 from qtool.types import Stage
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from qtool.inspection.codes import Finding
-    from qtool.readers.qtool_file import QtoolFile
+    from qtool.readers.facts import FileFacts
 
 _RISK_CODES = {
     RiskKind.SAMPLE_INPUTS: codes.SAMPLE_INPUTS,
@@ -28,6 +28,10 @@ _RISK_CODES = {
     RiskKind.OPERATOR: codes.OPERATOR,
     RiskKind.CONTAINER_TYPE: codes.CONTAINER_TYPE,
     RiskKind.NAME: codes.NAME,
+    RiskKind.PICKLE_CALL: codes.PICKLE_CALL,
+    RiskKind.SCRIPT: codes.SCRIPT,
+    RiskKind.OUTSIDE: codes.OUTSIDE,
+    RiskKind.MISSING_DATA: codes.MISSING_DATA,
 }
 
 _STAMP_CODES = {
@@ -43,16 +47,20 @@ _KIND_WORDS = {
     FileKind.CHECKPOINT: "a checkpoint of torch.save",
     FileKind.ZIP: "a zip archive",
     FileKind.ONNX: "an ONNX model",
+    FileKind.AOTI: "a package that AOTInductor compiled",
+    FileKind.PICKLE: "a pickle",
+    FileKind.SAFETENSORS: "a safetensors file",
+    FileKind.EXECUTORCH: "an ExecuTorch program",
 }
 
 
-def risks(file: QtoolFile) -> Iterator[Finding]:
+def risks(file: FileFacts) -> Iterator[Finding]:
     """Yield what loading the file would execute."""
     for risk in file.risks:
         yield _RISK_CODES[risk.kind].finding(f"{risk.entry}: {risk.detail}")
 
 
-def stamp_problem(file: QtoolFile) -> Iterator[Finding]:
+def stamp_problem(file: FileFacts) -> Iterator[Finding]:
     """Yield why the file has no stamp that can be used."""
     problem = file.stamp_problem
     if problem is None:
@@ -69,12 +77,12 @@ def stamp_problem(file: QtoolFile) -> Iterator[Finding]:
         yield code.finding(problem.message)
 
 
-def _layers(file: QtoolFile) -> str:
+def _layers(file: FileFacts) -> str:
     number = file.graph.num_int8_layers
     return f"; it has {number} convolutions and linears with int8 weights" if number else ""
 
 
-def unmarked_layers(file: QtoolFile) -> Iterator[Finding]:
+def unmarked_layers(file: FileFacts) -> Iterator[Finding]:
     """Yield that some int8 layers of a file without stamp have none of their own either."""
     graph = file.graph
     if graph.num_unmarked and graph.marks:
@@ -83,14 +91,14 @@ def unmarked_layers(file: QtoolFile) -> Iterator[Finding]:
         )
 
 
-def content_differs(file: QtoolFile) -> Iterator[Finding]:
+def content_differs(file: FileFacts) -> Iterator[Finding]:
     """Yield a content that is not the one the stamp was written for."""
     if file.stamp is not None and file.states_digest and not file.is_content_verified:
         stated = file.stamp.content_digest[:12] or "none"
         yield codes.CONTENT_DIFFERS.finding(f"sha256 of the content is {file.content_digest[:12]}, stamped is {stated}")
 
 
-def plan_differs(file: QtoolFile) -> Iterator[Finding]:
+def plan_differs(file: FileFacts) -> Iterator[Finding]:
     """Yield a plan that is missing, damaged, or tells of other nodes than the stamp."""
     if file.stamp is None or file.stamp.stage is Stage.EXPORTED:
         return
@@ -107,7 +115,7 @@ def plan_differs(file: QtoolFile) -> Iterator[Finding]:
         yield codes.PLAN_DIFFERS.finding("plan and stamp tell of different nodes")
 
 
-def not_calibrated(file: QtoolFile) -> Iterator[Finding]:
+def not_calibrated(file: FileFacts) -> Iterator[Finding]:
     """Yield the int8 nodes with a tensor whose scale is not known."""
     for node in file.stamp.int8_nodes() if file.stamp else ():
         tensors = (*node.inputs, node.weight, node.output)
@@ -115,7 +123,7 @@ def not_calibrated(file: QtoolFile) -> Iterator[Finding]:
             yield codes.NOT_CALIBRATED.finding("its observers saw no data, so it has no scale yet", node=node.name)
 
 
-def unknown_backend(file: QtoolFile) -> Iterator[Finding]:
+def unknown_backend(file: FileFacts) -> Iterator[Finding]:
     """Yield the backends of the stamp that this qtool has no description of."""
     known = backend_names()
     stamp = file.stamp or recovered_stamp(file.graph.marks)
@@ -126,7 +134,7 @@ def unknown_backend(file: QtoolFile) -> Iterator[Finding]:
             )
 
 
-FILE_RULES: tuple[Callable[[QtoolFile], Iterator[Finding]], ...] = (
+FILE_RULES: tuple[Callable[[FileFacts], Iterator[Finding]], ...] = (
     risks,
     stamp_problem,
     unmarked_layers,

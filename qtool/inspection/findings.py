@@ -11,7 +11,8 @@ from qtool.inspection.codes import Finding, Severity
 from qtool.types import Verdict
 
 if TYPE_CHECKING:
-    from qtool.readers.qtool_file import FileKind
+    from qtool.inspection.nodes import NodeReport
+    from qtool.readers.facts import FileKind
     from qtool.stamp.schema import NodeStamp, Stamp
     from qtool.types import Isa
 
@@ -74,6 +75,21 @@ class RangeSummary:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Duplicate:
+    """Tensors whose bytes are equal and stored more than once.
+
+    Attributes:
+        names: the tensors; untrusted text.
+        num_bytes: what one of them takes.
+        wasted_bytes: what the file would be smaller by if they shared their bytes.
+    """
+
+    names: tuple[str, ...]
+    num_bytes: int
+    wasted_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """What is known of one file, and where it does not fit its target.
 
@@ -87,6 +103,13 @@ class Report:
         content: whether the content is the stamped one.
         target: what the file was judged for.
         findings: what is to be said, errors first.
+        producer: who wrote the file; None if nothing tells. Untrusted text.
+        form: what it is in one phrase; empty if there is nothing to add to its kind.
+        nodes: the nodes of the model, in its order: quantized ones, and float ones with a weight or a stamp.
+        num_tensors: how many tensors it stores.
+        float_bytes: what its tensors would take in float32.
+        duplicates: tensors stored more than once.
+        not_understood: parts of the model that no reader knows, a line each; untrusted text.
     """
 
     name: str
@@ -98,6 +121,13 @@ class Report:
     content: Content
     target: Target
     findings: tuple[Finding, ...]
+    producer: str | None = None
+    form: str = ""
+    nodes: tuple[NodeReport, ...] = ()
+    num_tensors: int = 0
+    float_bytes: int = 0
+    duplicates: tuple[Duplicate, ...] = ()
+    not_understood: tuple[str, ...] = ()
 
     @property
     def outcome(self) -> Outcome:

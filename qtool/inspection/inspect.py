@@ -11,7 +11,7 @@ from qtool.inspection.codes import Severity
 from qtool.inspection.file_rules import FILE_RULES
 from qtool.inspection.findings import Content, Report, Target
 from qtool.inspection.target_rules import TARGET_RULES, Question
-from qtool.readers.any_file import read_any_file
+from qtool.readers.any_file import opened_model
 from qtool.readers.recovered import recovered_stamp
 from qtool.types import Isa
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from qtool.backends.host import HostFacts
     from qtool.inspection.codes import Finding
-    from qtool.readers.qtool_file import QtoolFile
+    from qtool.readers.facts import FileFacts
     from qtool.stamp.schema import Stamp
 
 _SEVERITIES = tuple(Severity)
@@ -55,7 +55,8 @@ def inspect_file(
     asked = None if backend is None else backends_of(backend)
     for name in asked or ():
         registry.backend(name)  # a wrong name is an error before the file is opened
-    file = read_any_file(source)
+    with opened_model(source) as model:
+        file = model.facts
     stamp = file.stamp or recovered_stamp(file.graph.marks)
     findings = [finding for rule in FILE_RULES for finding in rule(file)]
     if stamp is not None:
@@ -112,7 +113,7 @@ def _target(stamp: Stamp | None, backend: str | None, isa: Isa | None) -> Target
     return Target(backend=backend or own_backend, isa=isa or own_isa, is_asked=bool(backend or isa))
 
 
-def _content(file: QtoolFile) -> Content:
+def _content(file: FileFacts) -> Content:
     if file.stamp is None or not file.states_digest:
         return Content.UNKNOWN
     return Content.VERIFIED if file.is_content_verified else Content.DIFFERS

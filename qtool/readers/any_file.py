@@ -1,50 +1,53 @@
-"""Reads any file that `qtool inspect` can say something of: an archive, or an ONNX model."""
+"""Opens any model file: told by its content, and read by who knows its format."""
 
 from __future__ import annotations
 
-import io
+import dataclasses
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from qtool.readers.archive import opened
-from qtool.readers.onnx_file import onnx_note
-from qtool.readers.onnx_graph import read_onnx
-from qtool.readers.qtool_file import FileKind, QtoolFile, StampProblem, StampProblemKind, read_qtool_file, stamp_from
-from qtool.stamp.schema import Stamp
+from qtool.readers.archive import Archive, not_an_archive
+from qtool.readers.facts import NO_MODEL, FileKind
+from qtool.readers.onnx_file import is_onnx
+from qtool.readers.onnx_graph import open_onnx
+from qtool.readers.qtool_file import archive_facts
+from qtool.readers.source import OpenModel, opened_source
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from qtool.readers.facts import ModelFacts
+    from qtool.readers.source import Source
 
-def read_any_file(source: Path | bytes) -> QtoolFile:
-    """Return what a file says and holds, whether it is an archive or an ONNX model.
+PLAIN_FORMATS: tuple[tuple[Callable[[Source], bool], Callable[[Source], OpenModel]], ...] = ((is_onnx, open_onnx),)
+"""Formats that are no archives: how to tell one, and who reads it."""
+
+MODELS_IN_ARCHIVES: dict[FileKind, Callable[[Archive], ModelFacts]] = {}
+"""Who reads the model in an archive, by what the archive is."""
+
+
+@contextmanager
+def opened_model(source: Path | bytes) -> Iterator[OpenModel]:
+    """Open a file and return what it says and holds; nothing in it is run, and its tensors are not read yet.
 
     Args:
         source: path of the file, or its bytes.
 
     Raises:
         UsageError: the path cannot be read.
-        FileFormatError: neither of them, damaged, or refused; see docs/security.md.
+        FileFormatError: no kind of file that is known, damaged, or refused; see docs/security.md.
     """
-    with io.BytesIO(source) if isinstance(source, bytes) else opened(source) as file:
-        is_onnx = onnx_note(file) is not None
-    return _onnx_file(source) if is_onnx else read_qtool_file(source)
+    with opened_source(source) as file:
+        readers = [reader for is_format, reader in PLAIN_FORMATS if is_format(file)]
+        yield readers[0](file) if readers else _open_archive(file)
 
 
-def _onnx_file(source: Path | bytes) -> QtoolFile:
-    where = "data" if isinstance(source, bytes) else str(source)
-    facts = read_onnx(source, where=where)
-    missing = StampProblem(StampProblemKind.MISSING, "it has no stamp")
-    stamp = missing if facts.stamp_json is None else stamp_from(facts.stamp_json)
-    return QtoolFile(
-        where=where,
-        kind=FileKind.ONNX,
-        num_bytes=facts.num_bytes,
-        bytes_by_dtype=facts.bytes_by_dtype,
-        stamp=stamp if isinstance(stamp, Stamp) else None,
-        stamp_problem=stamp if isinstance(stamp, StampProblem) else None,
-        plan_json=None,
-        config_json=None,
-        content_digest="",
-        risks=(),
-        graph=facts.graph,
-    )
+def _open_archive(source: Source) -> OpenModel:
+    with not_an_archive(source):
+        archive = Archive(source.file, source.where)
+    facts = archive_facts(archive)
+    reader = MODELS_IN_ARCHIVES.get(facts.kind)
+    model = NO_MODEL if reader is None else reader(archive)
+    risks = tuple(dict.fromkeys((*facts.risks, *model.risks)))
+    return OpenModel(dataclasses.replace(facts, model=model, risks=risks), archive.blocks)

@@ -6,15 +6,17 @@ stem). Names here are without it.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
-import stat
 import zlib
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from qtool.errors import FileFormatError, UsageError
+from qtool.errors import FileFormatError
 from qtool.readers.onnx_file import onnx_note
 from qtool.readers.pickled import LOOKED_AT_BYTES, pickle_note
+from qtool.readers.source import BLOCK_BYTES, Source, opened
 from qtool.readers.zip_directory import DEFLATED, Entry, read_directory
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import BinaryIO, Self
 
-_CHUNK_BYTES = 1 << 20
+    from qtool.readers.facts import Place
 
 MAX_TEXT_BYTES = 64 * 2**20
 """Of one JSON entry. The graph of a model of 10 000 ops takes some 20 MB."""
@@ -107,6 +109,26 @@ class Archive:
         if num_bytes != entry.num_bytes or crc != entry.crc:
             raise self._damaged(name)
 
+    def blocks(self, place: Place) -> Iterator[bytes]:
+        """Yield the bytes at a place in an entry, in pieces of at most `BLOCK_BYTES`.
+
+        Raises:
+            FileFormatError: no such entry, or it has fewer bytes.
+        """
+        entry, offset = self._entry(place.part)
+        end = place.offset + place.num_bytes
+        if min(place.offset, place.num_bytes) < 0 or end > entry.num_bytes:
+            msg = f"{self.where}: entry {place.part!r} has {entry.num_bytes} bytes, and a tensor reaches to byte {end}"
+            raise FileFormatError(msg)
+        if entry.method != DEFLATED:
+            source = Source(self._file, self.where, self.num_bytes)
+            yield from source.blocks(dataclasses.replace(place, offset=offset + place.offset))
+            return
+        start = 0
+        for chunk in self._unpacked(entry, offset):
+            yield chunk[max(0, place.offset - start) : max(0, end - start)]
+            start += len(chunk)
+
     def _unpacked(self, entry: Entry, offset: int) -> Iterator[bytes]:
         if entry.method != DEFLATED:
             yield from self._packed(entry, offset)
@@ -117,7 +139,7 @@ class Archive:
             for packed in self._packed(entry, offset):
                 data = packed
                 while left:
-                    chunk = inflate.decompress(data, min(left, _CHUNK_BYTES))
+                    chunk = inflate.decompress(data, min(left, BLOCK_BYTES))
                     data = inflate.unconsumed_tail
                     if not chunk and not data:
                         break
@@ -127,9 +149,9 @@ class Archive:
             raise self._damaged(entry.name.removeprefix(self.root)) from error
 
     def _packed(self, entry: Entry, offset: int) -> Iterator[bytes]:
-        for start in range(0, entry.packed_bytes, _CHUNK_BYTES):
+        for start in range(0, entry.packed_bytes, BLOCK_BYTES):
             self._file.seek(offset + start)
-            yield self._file.read(min(_CHUNK_BYTES, entry.packed_bytes - start))
+            yield self._file.read(min(BLOCK_BYTES, entry.packed_bytes - start))
 
     def _entry(self, name: str) -> tuple[Entry, int]:
         if name not in self._entries:
@@ -154,38 +176,30 @@ def read_archive(source: Path | bytes, *, where: str | None = None) -> Archive:
         UsageError: the path cannot be read.
         FileFormatError: not a zip, damaged, or one of the things docs/security.md lists as refused.
     """
-    if where is None:
-        where = "data" if isinstance(source, bytes) else str(source)
     file = io.BytesIO(source) if isinstance(source, bytes) else opened(source)
+    where = where or ("data" if isinstance(source, bytes) else str(source))
     try:
-        return Archive(file, where)
-    except FileFormatError as error:
-        note = onnx_note(file) or _start_note(file)
+        with not_an_archive(Source(file, where, file.seek(0, io.SEEK_END))):
+            return Archive(file, where)
+    except FileFormatError:
         file.close()
-        msg = f"{where}: {note or error}"
+        raise
+
+
+@contextmanager
+def not_an_archive(source: Source) -> Iterator[None]:
+    """Say in an error that comes from within what the file is, if it is no archive."""
+    try:
+        yield
+    except FileFormatError as error:
+        note = onnx_note(source) or _start_note(source)
+        msg = f"{source.where}: {note or error}"
         raise FileFormatError(msg) from error
 
 
-def opened(path: Path) -> BinaryIO:
-    """Return a regular file open for reading.
-
-    Raises:
-        UsageError: the path cannot be read.
-    """
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            msg = f"{path} is not a regular file; give a file, or pipe it in and write '-'"
-            raise UsageError(msg)
-        return path.open("rb")
-    except OSError as error:
-        msg = f"cannot read {path}: {error.strerror or error}"
-        raise UsageError(msg) from error
-
-
-def _start_note(file: BinaryIO) -> str | None:
+def _start_note(source: Source) -> str | None:
     """Return what a file is that is no zip, told from its first bytes; None if that says nothing."""
-    file.seek(0)
-    start = file.read(LOOKED_AT_BYTES)
+    start = source.read(0, min(source.num_bytes, LOOKED_AT_BYTES))
     if not start:
         return "an empty file; whatever should have written it failed, and its message says why"
     return pickle_note(start)

@@ -6,12 +6,13 @@ Source: ModelProto and StringStringEntryProto in onnx.proto, and the wire format
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
+
+    from qtool.readers.source import Source
 
 STAMP_KEY: Final = "qtool.stamp"
 """What `qtool export` stores the stamp under, in the model's `metadata_props`."""
@@ -28,23 +29,30 @@ _STAMP_ENTRY: Final = bytes([0x0A, len(STAMP_KEY)]) + STAMP_KEY.encode()
 """How the metadata entry of that key begins: field 1, its size, and the key."""
 
 
-def onnx_note(file: BinaryIO) -> str | None:
-    """Return what to say of a file that is an ONNX model, and None of any other.
+def is_onnx(source: Source) -> bool:
+    """Return whether a file is an ONNX model."""
+    return bool(_model_fields(source))
 
-    Example:
-        >>> onnx_note(io.BytesIO(b"PK"))
-    """
-    try:
-        fields = list(_fields(file, file.seek(0, io.SEEK_END)))
-    except (ValueError, EOFError):
-        return None
-    numbers = [number for number, _ in fields]
-    if not numbers or numbers[0] != _IR_VERSION or _GRAPH not in numbers:
+
+def onnx_note(source: Source) -> str | None:
+    """Return what to say of a file that is an ONNX model, and None of any other."""
+    fields = _model_fields(source)
+    if not fields:
         return None
     note = "an ONNX file, which only `qtool inspect` reads"
     if any(number == _METADATA and start == _STAMP_ENTRY for number, start in fields):
         note += f"; its stamp is the JSON under {STAMP_KEY!r} in the model's metadata_props"
     return f"{note}. What qtool reads is a file of its own, as `qtool convert` wrote it"
+
+
+def _model_fields(source: Source) -> list[tuple[int, bytes]]:
+    """Return the outermost fields of an ONNX model, and none of any other file."""
+    try:
+        fields = list(_fields(source.file, source.num_bytes))
+    except (ValueError, EOFError):
+        return []
+    numbers = [number for number, _ in fields]
+    return fields if numbers and numbers[0] == _IR_VERSION and _GRAPH in numbers else []
 
 
 def _fields(file: BinaryIO, num_bytes: int) -> Iterator[tuple[int, bytes]]:

@@ -7,20 +7,23 @@ the fields below are looked at, two levels deep; weights are stepped over. Sourc
 from __future__ import annotations
 
 import math
-import mmap
 from collections import Counter
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from qtool.errors import FileFormatError
+from qtool.readers.facts import FileFacts, FileKind, StampProblem, StampProblemKind
 from qtool.readers.int8_layers import Step, int8_layers
 from qtool.readers.marks import GraphFacts, Marks, node_mark
 from qtool.readers.onnx_file import STAMP_KEY
+from qtool.readers.qtool_file import stamp_from
+from qtool.readers.source import OpenModel
+from qtool.stamp.schema import Stamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
+
+    from qtool.readers.source import Source
 
 NODE_PREFIX: Final = "qtool."
 """What `qtool export` puts before the keys of a node's metadata."""
@@ -82,33 +85,44 @@ class _Weight:
         return math.prod(self.dims) * _BYTES.get(self.dtype, 1)
 
 
-def read_onnx(source: Path | bytes, *, where: str) -> OnnxFacts:
+def open_onnx(source: Source) -> OpenModel:
     """Return what an ONNX file says and holds.
 
     Raises:
         FileFormatError: the file is damaged, or has more parts than are read.
     """
-    with _opened(source) as data:
-        try:
-            return _Reader(data).facts()
-        except (IndexError, ValueError) as error:
-            if isinstance(error, FileFormatError):
-                raise
-            msg = f"{where}: it looks like an ONNX file, but is damaged; get it again from its source"
-            raise FileFormatError(msg) from error
+    facts = read_onnx(source)
+    missing = StampProblem(StampProblemKind.MISSING, "it has no stamp")
+    stamp = missing if facts.stamp_json is None else stamp_from(facts.stamp_json)
+    found = FileFacts(
+        where=source.where,
+        kind=FileKind.ONNX,
+        num_bytes=source.num_bytes,
+        bytes_by_dtype=facts.bytes_by_dtype,
+        stamp=stamp if isinstance(stamp, Stamp) else None,
+        stamp_problem=stamp if isinstance(stamp, StampProblem) else None,
+        plan_json=None,
+        config_json=None,
+        content_digest="",
+        risks=(),
+        graph=facts.graph,
+    )
+    return OpenModel(found, source.blocks)
 
 
-@contextmanager
-def _opened(source: Path | bytes) -> Iterator[memoryview]:
-    if isinstance(source, bytes):
-        yield memoryview(source)
-        return
-    with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        view = memoryview(mapped)
-        try:
-            yield view
-        finally:
-            view.release()
+def read_onnx(source: Source) -> OnnxFacts:
+    """Return what an ONNX file says and holds.
+
+    Raises:
+        FileFormatError: the file is damaged, or has more parts than are read.
+    """
+    try:
+        return _Reader(memoryview(source.read(0, source.num_bytes))).facts()
+    except (IndexError, ValueError) as error:
+        if isinstance(error, FileFormatError):
+            raise
+        msg = f"{source.where}: it looks like an ONNX file, but is damaged; get it again from its source"
+        raise FileFormatError(msg) from error
 
 
 class _Reader:

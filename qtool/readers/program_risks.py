@@ -10,47 +10,18 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from qtool.errors import FileFormatError
 from qtool.readers.archive import read_archive
 from qtool.readers.expressions import is_plain_expression, is_plain_guard
+from qtool.readers.risks import Risk, RiskKind
 from qtool.stamp.schema import TRAINING_GRAPH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from qtool.readers.archive import Archive
-
-
-class RiskKind(StrEnum):
-    """What loading a part of a file would do."""
-
-    SAMPLE_INPUTS = "sample_inputs"
-    PICKLED_TENSOR = "pickled_tensor"
-    CUSTOM_OBJECT = "custom_object"
-    COMPILED_CODE = "compiled_code"
-    EXPRESSION = "expression"
-    OPERATOR = "operator"
-    CONTAINER_TYPE = "container_type"
-    NAME = "name"
-
-
-@dataclass(frozen=True)
-class Risk:
-    """One part of a file that loading would execute.
-
-    Attributes:
-        kind: what loading it would do.
-        entry: the archive entry it stands in.
-        detail: the part itself, cut to a line; untrusted text.
-    """
-
-    kind: RiskKind
-    entry: str
-    detail: str
 
 
 _REFUSED_ATEN = (

@@ -6,16 +6,15 @@ part of the result. `check_loadable` turns them into errors, for whoever is abou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from qtool.errors import FileFormatError
 from qtool.readers.archive import read_archive
+from qtool.readers.facts import FileFacts, FileKind, StampProblem, StampProblemKind
 from qtool.readers.marks import NOTHING, GraphFacts
 from qtool.readers.pickled import LOOKED_AT_BYTES, STATE_DICT, WHOLE_MODULE, pickled_class
 from qtool.readers.program_marks import program_facts
-from qtool.readers.program_risks import Risk, find_risks
+from qtool.readers.program_risks import find_risks
 from qtool.readers.script_marks import script_facts
 from qtool.readers.tensor_sizes import bytes_by_dtype
 from qtool.stamp.digest import combine_digests
@@ -26,25 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qtool.readers.archive import Archive
-
-
-class FileKind(StrEnum):
-    """What a file is: a zip is told from the names of its entries."""
-
-    PT2 = "pt2"
-    MODULE = "module"
-    TORCHSCRIPT = "torchscript"
-    CHECKPOINT = "checkpoint"
-    ZIP = "zip"
-    ONNX = "onnx"
-
-
-class StampProblemKind(StrEnum):
-    """Why a file has no stamp that can be used."""
-
-    MISSING = "missing"
-    NEWER = "newer"
-    UNREADABLE = "unreadable"
 
 
 _WITHOUT_STAMP = {
@@ -61,56 +41,7 @@ _WITHOUT_STAMP = {
 """What to do with a file without a stamp."""
 
 
-@dataclass(frozen=True)
-class StampProblem:
-    """Why a file has no stamp that can be used, with the words of the reader."""
-
-    kind: StampProblemKind
-    message: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class QtoolFile:
-    """What can be known of a file without running anything in it.
-
-    Attributes:
-        where: what it is called in messages.
-        kind: what the archive is.
-        num_bytes: size of the file.
-        bytes_by_dtype: (dtype, bytes) of its tensors, most bytes first.
-        stamp: what it says about itself; None where there is a `stamp_problem`.
-        stamp_problem: why there is no stamp.
-        plan_json: the stored plan, not parsed; None if there is none.
-        config_json: the stored config, not parsed; None if there is none.
-        content_digest: digest of what is really in it.
-        risks: what loading it would execute.
-        graph: what its graph says, looked at only where the file has no stamp.
-    """
-
-    where: str
-    kind: FileKind
-    num_bytes: int
-    bytes_by_dtype: tuple[tuple[str, int], ...]
-    stamp: Stamp | None
-    stamp_problem: StampProblem | None
-    plan_json: str | None
-    config_json: str | None
-    content_digest: str
-    risks: tuple[Risk, ...]
-    graph: GraphFacts = NOTHING
-
-    @property
-    def states_digest(self) -> bool:
-        """Whether its stamp is for a content; an ONNX file is no archive, and has none."""
-        return self.kind is not FileKind.ONNX
-
-    @property
-    def is_content_verified(self) -> bool:
-        """Whether the content is the one the stamp was written for."""
-        return self.stamp is not None and self.stamp.content_digest == self.content_digest
-
-
-def read_qtool_file(source: Path | bytes, *, where: str | None = None) -> QtoolFile:
+def read_qtool_file(source: Path | bytes, *, where: str | None = None) -> FileFacts:
     """Return what a file says and holds; no entry but the texts is ever in memory whole.
 
     Args:
@@ -122,25 +53,34 @@ def read_qtool_file(source: Path | bytes, *, where: str | None = None) -> QtoolF
         FileFormatError: not a zip, damaged, or refused; see docs/security.md.
     """
     with read_archive(source, where=where) as archive:
-        # The digest comes first: it reads every entry, so a damaged one is found before its content is believed.
-        digest = combine_digests({name: archive.sha256(name) for name in archive.names})
-        stamp = _read_stamp(archive)
-        return QtoolFile(
-            where=archive.where,
-            kind=_kind(archive),
-            num_bytes=archive.num_bytes,
-            bytes_by_dtype=bytes_by_dtype(archive),
-            stamp=stamp if isinstance(stamp, Stamp) else None,
-            stamp_problem=stamp if isinstance(stamp, StampProblem) else None,
-            plan_json=_read_text(archive, PLAN_ENTRY),
-            config_json=_read_text(archive, CONFIG_ENTRY),
-            content_digest=digest,
-            risks=find_risks(archive),
-            graph=NOTHING if isinstance(stamp, Stamp) else _graph_facts(archive),
-        )
+        return archive_facts(archive)
 
 
-def check_loadable(file: QtoolFile) -> Stamp:
+def archive_facts(archive: Archive) -> FileFacts:
+    """Return what an archive says and holds; its model is not looked at.
+
+    Raises:
+        FileFormatError: it is damaged, or refused.
+    """
+    # The digest comes first: it reads every entry, so a damaged one is found before its content is believed.
+    digest = combine_digests({name: archive.sha256(name) for name in archive.names})
+    stamp = _read_stamp(archive)
+    return FileFacts(
+        where=archive.where,
+        kind=_kind(archive),
+        num_bytes=archive.num_bytes,
+        bytes_by_dtype=bytes_by_dtype(archive),
+        stamp=stamp if isinstance(stamp, Stamp) else None,
+        stamp_problem=stamp if isinstance(stamp, StampProblem) else None,
+        plan_json=_read_text(archive, PLAN_ENTRY),
+        config_json=_read_text(archive, CONFIG_ENTRY),
+        content_digest=digest,
+        risks=find_risks(archive),
+        graph=NOTHING if isinstance(stamp, Stamp) else _graph_facts(archive),
+    )
+
+
+def check_loadable(file: FileFacts) -> Stamp:
     """Return the stamp of a file that torch may load: written by qtool, unchanged since, and nothing in it is run.
 
     The bytes checked must be the bytes loaded: read the file once, and give the same bytes to `read_qtool_file`

@@ -13,7 +13,8 @@ from qtool.errors import FileFormatError, UsageError
 from qtool.numerics.qparams import QParams
 from qtool.passes import qdq_ops  # noqa: F401 - registers the ops that a converted program is made of
 from qtool.readers.archive import read_archive
-from qtool.readers.qtool_file import FileKind, check_loadable, read_qtool_file
+from qtool.readers.facts import FileKind
+from qtool.readers.qtool_file import check_loadable, read_qtool_file
 from qtool.runtime.container import pack, read_arrays
 from qtool.runtime.converted import ConvertedModel
 from qtool.runtime.origin import Origin
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from qtool.numerics.module import FakeQuantize
     from qtool.passes.points import Point
     from qtool.passes.weight_point import WeightPoint
-    from qtool.readers.qtool_file import QtoolFile
+    from qtool.readers.facts import FileFacts
     from qtool.stamp.schema import Stamp
 
 
@@ -67,7 +68,7 @@ def from_bytes(data: bytes, *, where: str | Path = "data") -> PreparedModel | Co
         return _model(file, stamp, data)
 
 
-def _model(file: QtoolFile, stamp: Stamp, data: bytes) -> PreparedModel | ConvertedModel:
+def _model(file: FileFacts, stamp: Stamp, data: bytes) -> PreparedModel | ConvertedModel:
     """Return the model of a file that may be loaded; `file` is what was read of `data`."""
     if file.plan_json is None or file.config_json is None:
         msg = f"{file.where}: the file has a stamp but no plan or config; write it again with qtool"

@@ -22,11 +22,12 @@ import qtool
 from qtool.exporters.formats import Format
 from qtool.lowering.engine_switch import packing_for
 from qtool.readers.archive import read_archive
+from qtool.readers.facts import FileKind
 from qtool.readers.marks import MARK, Marks, collect
 from qtool.readers.onnx_graph import read_onnx
 from qtool.readers.program_marks import program_facts
-from qtool.readers.qtool_file import FileKind
 from qtool.readers.script_marks import script_facts
+from qtool.readers.source import opened_source
 from qtool.runtime.store import to_bytes
 from qtool.workflows.export import exported_files
 from tests.runtime.training_steps import batch, prepared_for_training, step
@@ -78,7 +79,8 @@ def left_in_file(data: bytes) -> Left:
 
 def _marks(kind, data) -> Marks:
     if kind is FileKind.ONNX:
-        return read_onnx(data, where="data").graph.marks
+        with opened_source(data) as source:
+            return read_onnx(source).graph.marks
     readers = {FileKind.PT2: program_facts, FileKind.TORCHSCRIPT: script_facts}
     if kind not in readers:
         return Marks()

@@ -242,7 +242,7 @@ def test_a_compressed_entry_of_another_size_than_announced_is_damaged(claimed):
 
 
 def test_large_entries_come_in_pieces(monkeypatch):
-    monkeypatch.setattr(archive_module, "_CHUNK_BYTES", 7)
+    monkeypatch.setattr(archive_module, "BLOCK_BYTES", 7)
     content = bytes(range(256)) * 4
     for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         with read_archive(zip_bytes({"x": content}, method=method)) as archive:

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from qtool.errors import FileFormatError
 from qtool.readers import onnx_graph
-from qtool.readers.any_file import read_any_file
+from qtool.readers.any_file import opened_model
 from qtool.readers.marks import NodeMark
 from qtool.readers.onnx_graph import read_onnx
+from qtool.readers.source import opened_source
 from qtool.types import Isa, Op
 
 STAMPED = {
@@ -42,8 +43,13 @@ def model(words=STAMPED, metadata=None, op="Conv"):
     return proto.SerializeToString()
 
 
+def read(data):
+    with opened_source(data, where="a") as source:
+        return read_onnx(source)
+
+
 def test_what_it_says_and_holds():
-    found = read_onnx(model(metadata={"author": "me", "qtool.stamp": "{}"}), where="a")
+    found = read(model(metadata={"author": "me", "qtool.stamp": "{}"}))
     assert found.stamp_json == b"{}"
     assert found.bytes_by_dtype == (("int8", 8 * 4 * 9 + 8), ("float32", 32))
     (mark,) = found.graph.marks.nodes
@@ -55,23 +61,23 @@ def test_what_it_says_and_holds():
 
 @pytest.mark.parametrize("op", ["Conv", "QLinearConv", "MatMul", "Gemm"])
 def test_a_layer_that_says_nothing_is_counted(op):
-    graph = read_onnx(model({}, op=op), where="a").graph
+    graph = read(model({}, op=op)).graph
     assert (graph.num_int8_layers, graph.num_unmarked) == (1, 1)
     assert not graph.marks
 
 
 def test_a_file_is_read_like_its_bytes(tmp_path):
     (tmp_path / "a.onnx").write_bytes(model())
-    file = read_any_file(tmp_path / "a.onnx")
-    assert (file.kind, file.num_bytes) == ("onnx", len(model()))
-    assert file.graph == read_any_file(model()).graph
+    with opened_model(tmp_path / "a.onnx") as of_path, opened_model(model()) as of_bytes:
+        assert (of_path.facts.kind, of_path.facts.num_bytes) == ("onnx", len(model()))
+        assert of_path.facts.graph == of_bytes.facts.graph
 
 
 def test_a_damaged_file_is_an_error():
     data = bytearray(model())
     data[data.index(b"DequantizeLinear") - 1] = 0xFF  # the size of the op's name
     with pytest.raises(FileFormatError, match="looks like an ONNX file, but is damaged"):
-        read_onnx(bytes(data), where="a")
+        read(bytes(data))
 
 
 @given(st.integers(0, len(model()) - 1), st.integers(0, 255))
@@ -79,7 +85,7 @@ def test_no_change_of_a_byte_breaks_it(place, byte):
     data = bytearray(model())
     data[place] = byte
     try:
-        read_onnx(bytes(data), where="a")
+        read(bytes(data))
     except FileFormatError:
         return
 
@@ -87,4 +93,4 @@ def test_no_change_of_a_byte_breaks_it(place, byte):
 def test_the_number_of_parts_is_bounded(monkeypatch):
     monkeypatch.setattr(onnx_graph, "_MAX_FIELDS", 20)
     with pytest.raises(FileFormatError, match="more than 20 parts"):
-        read_onnx(model(), where="a")
+        read(model())

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from qtool.errors import FileFormatError
-from qtool.readers.program_risks import RiskKind
-from qtool.readers.qtool_file import FileKind, StampProblemKind, check_loadable, read_qtool_file
+from qtool.readers.facts import FileKind, StampProblemKind
+from qtool.readers.qtool_file import check_loadable, read_qtool_file
+from qtool.readers.risks import RiskKind
 from qtool.stamp.digest import content_digest
 from qtool.stamp.plan_json import plan_from_json
 from qtool.stamp.schema import STAMP_ENTRY, to_json
