@@ -29,8 +29,10 @@ def loads(text: str | bytes, **hooks: Any) -> Any:  # noqa: ANN401 - any JSON va
         >>> loads('[{"a": 1}]')
         [{'a': 1}]
     """
-    signs = (b",", b"[", b"{") if isinstance(text, bytes) else (",", "[", "{")
-    num_values = sum(text.count(sign) for sign in signs)  # type: ignore[arg-type] - each of the text's own type
+    if isinstance(text, bytes):
+        num_values = sum(text.count(sign) for sign in (b",", b"[", b"{"))
+    else:
+        num_values = sum(text.count(sign) for sign in ",[{")
     num_bytes = len(text) * (1 if text.isascii() else _WIDE) + _PER_VALUE * num_values
     if num_bytes > MAX_BYTES:
         msg = f"its {num_values} values could take {num_bytes >> 20} MiB; at most {MAX_BYTES >> 20} are given to them"
