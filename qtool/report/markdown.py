@@ -1,7 +1,7 @@
 """The report as Markdown for comments of CI systems: short, with the nodes folded away.
 
-Text from the file cannot become markup, a link, an emoji or a mention: all of it stands in code, where nothing of that is
-looked for (GitHub Flavored Markdown, sections 6.3 code spans and 4.10 tables; entities, section 6.2).
+Text from the file cannot become markup, a link, an emoji or a mention: unless it is plain words it stands in code, where
+nothing of that is looked for (GitHub Flavored Markdown, sections 6.3 code spans, 4.10 tables, 6.2 entities).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from qtool.inspection.codes import Severity
 from qtool.inspection.findings import Outcome
+from qtool.readers.facts import Role
 from qtool.report.chosen_nodes import nodes_that_matter
 from qtool.report.finding_groups import finding_groups
 from qtool.report.node_words import codes_words, compute_words, note_words, pattern_words, stored_bytes
 from qtool.report.quantities import size_words, span_words
 from qtool.report.summary import count_line, fact_rows, outcome_words
 from qtool.report.untrusted import shortened
-from qtool.readers.facts import Role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +34,10 @@ _MAX_NODES: Final = 100
 _MAX_LINES: Final = 10
 _MAX_NAMES: Final = 6
 _MAX_TEXT: Final = 300
-_NUMBER: Final = re.compile(r"[0-9A-Za-z .,%-]{0,40}")
+_PLAIN: Final = re.compile(r"(?:[0-9A-Za-z ,.;()'%/+-]|: )*")
+_LINKS: Final = re.compile(r"www\.|[A-Za-z]-\d|\b(?=\d*[a-fA-F])[0-9a-fA-F]{7,40}\b|\b[0-9A-Za-z]+/[0-9A-Za-z]")
+"""What some system makes a link of: hosts, issues such as GH-1, commits, repositories."""
+
 _NEEDS_ENTITY: Final = re.compile(r"[^0-9A-Za-z ]")
 
 
@@ -45,7 +48,7 @@ def to_markdown(report: Report) -> str:
     found = count_line(report)
     parts = [
         f"### {mark} {word}: {code(report.name)}\n",
-        f"{code(outcome_words(report))}{f', {found}' if found else ''}\n",
+        f"{words(outcome_words(report))}{f', {found}' if found else ''}\n",
         facts_table(fact_rows(report)),
         *findings_parts(finding_groups(report.findings)),
         _nodes(report),
@@ -66,14 +69,20 @@ def code(text: str) -> str:
     return f"<code>{_NEEDS_ENTITY.sub(lambda each: f'&#{ord(each.group())};', whole)}</code>"
 
 
-def cell(text: str) -> str:
-    """Return text for a table: numbers and plain words as they are, and anything else as code."""
-    return code(text) if text and not (_NUMBER.fullmatch(text) and "www." not in text) else text
+def words(text: str) -> str:
+    """Return text as it is where it is plain words and numbers, else as code.
+
+    Example:
+        >>> words("silu has no int8 kernel"), words("see @someone"), words("GH-1")
+        ('silu has no int8 kernel', '`see @someone`', '`GH-1`')
+    """
+    is_plain = _PLAIN.fullmatch(text) and not _LINKS.search(text) and len(text) <= _MAX_TEXT
+    return text if is_plain else code(text)
 
 
 def facts_table(rows: Mapping[str, str]) -> str:
     """Return labels and values as a table."""
-    lines = "\n".join(f"| {label} | {cell(value)} |" for label, value in rows.items())
+    lines = "\n".join(f"| {label} | {words(value)} |" for label, value in rows.items())
     return f"| | |\n|---|---|\n{lines}\n"
 
 
@@ -87,7 +96,7 @@ def _group(group: FindingGroup) -> str:
     lines = [_finding_line(message, nodes) for message, nodes in group.lines[:_MAX_LINES]]
     if len(group.lines) > _MAX_LINES:
         lines.append(f"- and {len(group.lines) - _MAX_LINES} more")
-    body = "\n".join([*lines, f"- → {code(group.remedy)}"])
+    body = "\n".join([*lines, f"- → {words(group.remedy)}"])
     is_open = " open" if group.severity is Severity.ERROR else ""
     return f"<details{is_open}><summary>{title}</summary>\n\n{body}\n\n</details>\n"
 
@@ -95,7 +104,7 @@ def _group(group: FindingGroup) -> str:
 def _finding_line(message: str, nodes: Sequence[str]) -> str:
     names = ", ".join(code(name) for name in nodes[:_MAX_NAMES])
     more = f" and {len(nodes) - _MAX_NAMES} more nodes" if len(nodes) > _MAX_NAMES else ""
-    return f"- {names}{more}: {code(message)}" if nodes else f"- {code(message)}"
+    return f"- {names}{more}: {words(message)}" if nodes else f"- {words(message) if message[:1].isalpha() else code(message)}"
 
 
 def _nodes(report: Report) -> str:
@@ -113,12 +122,12 @@ def _node_row(node: NodeReport) -> str:
     size = stored_bytes(node)
     cells = (
         code(node.name),
-        cell(pattern_words(node)),
-        cell(compute_words(node)),
-        cell(codes_words(node.tensor(Role.INPUT))),
-        cell(span_words(weight.scale_min, weight.scale_max)) if weight else "",
-        cell(size_words(size)) if size else "",
-        cell(note_words(node)),
+        words(pattern_words(node)),
+        words(compute_words(node)),
+        words(codes_words(node.tensor(Role.INPUT))),
+        words(span_words(weight.scale_min, weight.scale_max)) if weight else "",
+        words(size_words(size)) if size else "",
+        words(note_words(node)),
     )
     return f"| {' | '.join(cells)} |"
 
