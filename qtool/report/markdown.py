@@ -104,7 +104,11 @@ def _group(group: FindingGroup) -> str:
 def _finding_line(message: str, nodes: Sequence[str]) -> str:
     names = ", ".join(code(name) for name in nodes[:_MAX_NAMES])
     more = f" and {len(nodes) - _MAX_NAMES} more nodes" if len(nodes) > _MAX_NAMES else ""
-    return f"- {names}{more}: {words(message)}" if nodes else f"- {words(message) if message[:1].isalpha() else code(message)}"
+    return (
+        f"- {names}{more}: {words(message)}"
+        if nodes
+        else f"- {words(message) if message[:1].isalpha() else code(message)}"
+    )
 
 
 def _nodes(report: Report) -> str:

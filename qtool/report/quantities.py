@@ -26,7 +26,7 @@ def share_words(part: float, whole: float) -> str:
     return "<1 %" if 0 < share < 0.5 else f"{share:.0f} %"  # noqa: PLR2004 - what rounds to 0
 
 
-def span_words(low: float | None, high: float | None) -> str:
+def span_words(low: float | None, high: float | None, *, digits: int = 4) -> str:
     """Return one number, or the smallest and largest; empty if they are not known.
 
     Example:
@@ -35,7 +35,7 @@ def span_words(low: float | None, high: float | None) -> str:
     """
     if low is None or high is None:
         return ""
-    return f"{low:.4g}" if low == high else f"{low:.4g}..{high:.4g}"
+    return f"{low:.{digits}g}" if low == high else f"{low:.{digits}g}..{high:.{digits}g}"
 
 
 def count_words(count: int, noun: str) -> str:

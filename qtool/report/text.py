@@ -58,7 +58,9 @@ def render_text(report: Report, *, verbose: bool = False, width: int = DEFAULT_W
 
 def _headline(report: Report) -> Text:
     found = count_line(report)
-    text = Text().append(report.outcome.value.replace("_", " "), style=_OUTCOME_STYLES.get(report.outcome, "bold yellow"))
+    text = Text().append(
+        report.outcome.value.replace("_", " "), style=_OUTCOME_STYLES.get(report.outcome, "bold yellow")
+    )
     return text.append(f": {shortened(report.name)} {outcome_words(report)}{f' ({found})' if found else ''}")
 
 

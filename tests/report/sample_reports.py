@@ -20,7 +20,9 @@ CHANNELS = (32, 64, 128, 256)
 def bell(rng: random.Random, low: float, high: float, *, bins: int = 64, is_log: bool = False) -> Histogram:
     """Return a histogram with one hump, of about 5000 values."""
     middle, width = bins * rng.uniform(0.4, 0.6), bins * rng.uniform(0.06, 0.18)
-    counts = tuple(int(600 * math.exp(-((i - middle) ** 2) / (2 * width**2)) * rng.uniform(0.8, 1)) for i in range(bins))
+    counts = tuple(
+        int(600 * math.exp(-((i - middle) ** 2) / (2 * width**2)) * rng.uniform(0.8, 1)) for i in range(bins)
+    )
     return Histogram(low=low, high=high, counts=(1, *counts[1:-1], 1), is_log=is_log)
 
 

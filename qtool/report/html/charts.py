@@ -40,7 +40,9 @@ def stacked_bar(parts: Sequence[tuple[float, str, str]], whole: float, *, label:
     for size, css_class, title in parts:
         width = 100 * size / whole if whole else 0.0
         drawn.append(
-            element("rect", element("title", title), x=f"{x:.3g}%", width=f"{width:.4g}%", height="100%", class_=css_class)
+            element(
+                "rect", element("title", title), x=f"{x:.3g}%", width=f"{width:.4g}%", height="100%", class_=css_class
+            )
         )
         x += width
     return element("svg", *drawn, class_="bar", role="img", aria_label=label)

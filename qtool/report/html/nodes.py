@@ -59,7 +59,11 @@ def node_table(nodes: Sequence[NodeReport], findings: Mapping[str, Sequence[Find
 
 def _heading(key: str, title: str, holds_numbers: bool | None) -> Markup:
     return element(
-        "th", title, scope="col", data_key=None if holds_numbers is None else key, class_="num" if holds_numbers else None
+        "th",
+        title,
+        scope="col",
+        data_key=None if holds_numbers is None else key,
+        class_="num" if holds_numbers else None,
     )
 
 
@@ -86,7 +90,7 @@ def _body(index: int, node: NodeReport, findings: Sequence[Finding]) -> Markup:
         ),
         _number(
             0.0 if weight is None or weight.scale_max is None else weight.scale_max,
-            "" if weight is None else span_words(weight.scale_min, weight.scale_max),
+            "" if weight is None else span_words(weight.scale_min, weight.scale_max, digits=3),
         ),
         element("td", _spark(weight.values if weight else None, f"w{index}", "spark")),
         element("td", _spark(weight.scales if weight else None, f"s{index}", "spark scales")),

@@ -35,12 +35,16 @@ def saturation(nodes: Sequence[NodeReport]) -> Markup:
     series = _series([reach for _, reach in found])
     shown = found[:_MAX_LAYERS]
     legend = [
-        element("li", element("svg", element("g", shape_of(number), class_=f"b{number}"), class_="key"), ", ".join(names))
+        element(
+            "li", element("svg", element("g", shape_of(number), class_=f"b{number}"), class_="key"), ", ".join(names)
+        )
         for number, names in enumerate(series)
     ]
     axis = element("td", element("span", str(INT16_MAX)), class_="axis")
     head = element("tr", element("th"), axis, element("td", class_="num"))
-    more = f" Shown are the {len(shown)} nearest of {count_words(len(found), 'layer')}." if len(found) > len(shown) else ""
+    more = (
+        f" Shown are the {len(shown)} nearest of {count_words(len(found), 'layer')}." if len(found) > len(shown) else ""
+    )
     return element(
         "section",
         element("h2", "Saturation margin"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from qtool.report.finding_groups import finding_groups
@@ -12,7 +13,7 @@ from qtool.report.quantities import share_words, size_words
 from qtool.report.summary import count_line, fact_rows, outcome_words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from qtool.inspection.findings import Report
     from qtool.inspection.nodes import NodeReport
@@ -78,42 +79,54 @@ def _line(message: str, nodes: Sequence[str]) -> Markup:
 
 def sizes(report: Report) -> Markup:
     """Return what its tensors take, by dtype against float32, and by layer."""
-    by_dtype = report.bytes_by_dtype
-    stored = sum(count for _, count in by_dtype)
-    if not stored:
+    if not report.bytes_by_dtype:
         return Markup()
-    whole = max(stored, report.float_bytes)
-    parts = [
-        (float(count), f"h{index % _NUM_HUES}", f"{dtype} {size_words(count)}")
-        for index, (dtype, count) in enumerate(by_dtype)
-    ]
-    rows = [_bar_row("in the file", stacked_bar(parts, whole, label="bytes by dtype"), size_words(stored))]
-    if report.float_bytes:
-        bar = stacked_bar([(report.float_bytes, "quietfill", "all in float32")], whole, label="bytes in float32")
-        rows.append(_bar_row("in float32", bar, size_words(report.float_bytes)))
-    legend = [
-        element("li", _swatch(f"h{index % _NUM_HUES}"), f"{dtype} {size_words(count)}, {share_words(count, stored)}")
-        for index, (dtype, count) in enumerate(by_dtype)
-    ]
-    return element(
-        "section",
-        element("h2", "Size"),
-        element("table", *rows, class_="bars"),
-        element("ul", *legend, class_="legend"),
-        _by_layer(report, [dtype for dtype, _ in by_dtype]),
-    )
+    bars = dtype_bars([("in the file", report)], float_bytes=report.float_bytes)
+    return element("section", element("h2", "Size"), bars, _by_layer(report))
 
 
-def _by_layer(report: Report, dtypes: Sequence[str]) -> Markup | None:
+def dtype_bars(files: Sequence[tuple[str, Report]], *, float_bytes: int = 0) -> Markup:
+    """Return a bar for each file with its bytes by dtype, one for all of it in float32, and which hue is which dtype."""
+    stored = [sum(count for _, count in report.bytes_by_dtype) for _, report in files]
+    whole = max(*stored, float_bytes, 1)
+    hues = _hues(report for _, report in files)
+    rows = [
+        _bar_row(label, _dtype_bar(report.bytes_by_dtype, whole, hues), size_words(size))
+        for (label, report), size in zip(files, stored, strict=True)
+    ]
+    if float_bytes:
+        bar = stacked_bar([(float_bytes, "quietfill", "all in float32")], whole, label="bytes in float32")
+        rows.append(_bar_row("in float32", bar, size_words(float_bytes)))
+    legend = [element("li", _swatch(hue), dtype, _share(dtype, files, stored)) for dtype, hue in hues.items()]
+    return joined(element("table", *rows, class_="bars"), element("ul", *legend, class_="legend"))
+
+
+def _hues(reports: Iterable[Report]) -> dict[str, str]:
+    dtypes = dict.fromkeys(dtype for report in reports for dtype, _ in report.bytes_by_dtype)
+    return {dtype: f"h{index % _NUM_HUES}" for index, dtype in enumerate(dtypes)}
+
+
+def _dtype_bar(counts: Iterable[tuple[str, int]], whole: int, hues: Mapping[str, str]) -> Markup:
+    parts = [(float(count), hues.get(dtype, "quietfill"), f"{dtype} {size_words(count)}") for dtype, count in counts]
+    return stacked_bar(parts, whole, label=", ".join(title for _, _, title in parts))
+
+
+def _share(dtype: str, files: Sequence[tuple[str, Report]], stored: Sequence[int]) -> str | None:
+    """Return what a dtype takes where there is one file."""
+    if len(files) > 1:
+        return None
+    count = dict(files[0][1].bytes_by_dtype)[dtype]
+    return f" {size_words(count)}, {share_words(count, stored[0])}"
+
+
+def _by_layer(report: Report) -> Markup | None:
     ordered = sorted((node for node in report.nodes if stored_bytes(node)), key=stored_bytes, reverse=True)
     if not ordered:
         return None
-    largest = stored_bytes(ordered[0])
     shown, rest = ordered[:_MAX_BARS], ordered[_MAX_BARS:]
+    hues, largest = _hues([report]), stored_bytes(ordered[0])
     rows = [
-        _bar_row(
-            node.name, stacked_bar(_parts(node, dtypes), largest, label="bytes by dtype"), size_words(stored_bytes(node))
-        )
+        _bar_row(node.name, _dtype_bar(_bytes_by_dtype(node, hues), largest, hues), size_words(stored_bytes(node)))
         for node in shown
     ]
     said = f"The largest {len(shown)} of {len(ordered)} layers; the others take "
@@ -121,17 +134,12 @@ def _by_layer(report: Report, dtypes: Sequence[str]) -> Markup | None:
     return joined(element("h3", "By layer"), element("table", *rows, class_="bars"), more)
 
 
-def _parts(node: NodeReport, dtypes: Sequence[str]) -> list[tuple[float, str, str]]:
-    by_dtype: dict[str, int] = {}
+def _bytes_by_dtype(node: NodeReport, hues: Mapping[str, str]) -> list[tuple[str, int]]:
+    """Return what a node's tensors take, in the order in which the whole file is drawn."""
+    counts = Counter[str]()
     for tensor in node.tensors:
-        by_dtype[tensor.dtype] = by_dtype.get(tensor.dtype, 0) + tensor.num_bytes
-    ordered = [dtype for dtype in dtypes if dtype in by_dtype] + [each for each in by_dtype if each not in dtypes]
-    hues = {dtype: f"h{index % _NUM_HUES}" for index, dtype in enumerate(dtypes)}
-    return [
-        (float(by_dtype[dtype]), hues.get(dtype, "quietfill"), f"{dtype} {size_words(by_dtype[dtype])}")
-        for dtype in ordered
-        if by_dtype[dtype]
-    ]
+        counts[tensor.dtype] += tensor.num_bytes
+    return [(dtype, counts[dtype]) for dtype in dict.fromkeys([*hues, *counts]) if counts[dtype]]
 
 
 def _bar_row(label: str, bar: Markup, number: str) -> Markup:
