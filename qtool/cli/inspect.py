@@ -13,7 +13,7 @@ from qtool.cli.terminal import has_color, width_of
 from qtool.errors import EXIT_FINDINGS, UsageError
 from qtool.inspection.compare import Sameness
 from qtool.inspection.findings import Outcome
-from qtool.report import forms
+from qtool.report.forms import Form, Look, written
 from qtool.workflows.atomic_file import check_writable, write_atomically
 from qtool.workflows.compare import compare
 from qtool.workflows.inspect import inspect
@@ -39,9 +39,7 @@ Examples:
 @backend_option
 @isa_option
 @json_option
-@click.option(
-    "--markdown", "as_markdown", is_flag=True, help="Print the result as Markdown, for comments of CI systems."
-)
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print the result as Markdown, for a comment in a CI.")
 @click.option("--html", "page", metavar="PAGE", help="Write a page for a browser as well; - is standard output.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every node and every range.")
 @traceback_option
@@ -75,16 +73,18 @@ def command(
     return 0 if is_fine else EXIT_FINDINGS
 
 
-def _form(*, as_json: bool, as_markdown: bool, page: str | None) -> str:
+def _form(*, as_json: bool, as_markdown: bool, page: str | None) -> Form:
     """Return what standard output is to hold."""
-    asked = {"--json": as_json, "--markdown": as_markdown, "--html -": page == STREAM}
-    names = [name for name, is_asked in asked.items() if is_asked]
-    if len(names) > 1:
-        msg = f"{' and '.join(names)} would both go to standard output; leave one out, or name a file with --html"
+    options = {
+        Form.JSON: ("--json", as_json),
+        Form.MARKDOWN: ("--markdown", as_markdown),
+        Form.HTML: ("--html -", page == STREAM),
+    }
+    asked = {form: name for form, (name, is_asked) in options.items() if is_asked}
+    if len(asked) > 1:
+        msg = f"{' and '.join(asked.values())} would all go to standard output; leave all but one out"
         raise UsageError(msg)
-    return (
-        {"--json": forms.JSON, "--markdown": forms.MARKDOWN, "--html -": forms.HTML}[names[0]] if names else forms.TEXT
-    )
+    return next(iter(asked), Form.TEXT)
 
 
 def _check_page(page: str | None, files: list[str]) -> None:
@@ -101,9 +101,9 @@ def _check_page(page: str | None, files: list[str]) -> None:
     check_writable(Path(page))
 
 
-def _write(found: Report | Comparison, form: str, page: str | None, stdout: Stdout, *, verbose: bool) -> None:
+def _write(found: Report | Comparison, form: Form, page: str | None, stdout: Stdout, *, verbose: bool) -> None:
     """Write the page first: where that fails, standard output stays empty."""
     if page is not None and page != STREAM:
-        write_atomically(Path(page), forms.written(found, forms.HTML).encode())
-    width, color = width_of(stdout), has_color(stdout)
-    stdout.write_text(forms.written(found, form, verbose=verbose, width=width, color=color))
+        write_atomically(Path(page), written(found, Form.HTML).encode())
+    look = Look(verbose=verbose, width=width_of(stdout), color=has_color(stdout))
+    stdout.write_text(written(found, form, look))

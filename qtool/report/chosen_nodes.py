@@ -30,5 +30,5 @@ def _named(report: Report) -> set[str | None]:
 def _fewer(nodes: tuple[NodeReport, ...]) -> set[str | None]:
     known = [node for node in nodes if node.multiplies_codes and node.reduce_range is not None]
     reduced: set[str | None] = {node.name for node in known if node.reduce_range}
-    full = {node.name for node in known} - reduced
+    full: set[str | None] = {node.name for node in known if not node.reduce_range}
     return min(reduced, full, key=len)

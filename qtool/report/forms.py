@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from qtool.inspection.compare import Comparison
 from qtool.inspection.findings import Report
 from qtool.report.comparison_json import comparison_to_json
 from qtool.report.comparison_markdown import comparison_to_markdown
@@ -17,6 +15,11 @@ from qtool.report.html.page import report_page
 from qtool.report.json_report import to_json
 from qtool.report.markdown import to_markdown
 from qtool.report.text import DEFAULT_WIDTH, render_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from qtool.inspection.compare import Comparison
 
 
 class Form(StrEnum):
@@ -45,14 +48,14 @@ class Look:
 
 USUAL_LOOK: Final = Look()
 
-_REPORTS: Final[dict[Form, Callable[[Report, Look], str]]] = {
+_REPORTS: dict[Form, Callable[[Report, Look], str]] = {
     Form.TEXT: lambda found, look: render_text(found, verbose=look.verbose, width=look.width, color=look.color),
     Form.JSON: lambda found, _: to_json(found),
     Form.MARKDOWN: lambda found, _: to_markdown(found),
     Form.HTML: lambda found, _: report_page(found),
 }
 
-_COMPARISONS: Final[dict[Form, Callable[[Comparison, Look], str]]] = {
+_COMPARISONS: dict[Form, Callable[[Comparison, Look], str]] = {
     Form.TEXT: lambda found, look: render_comparison(found, verbose=look.verbose, width=look.width, color=look.color),
     Form.JSON: lambda found, _: comparison_to_json(found),
     Form.MARKDOWN: lambda found, _: comparison_to_markdown(found),

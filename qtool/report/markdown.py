@@ -1,7 +1,7 @@
 """The report as Markdown for comments of CI systems: short, with the nodes folded away.
 
-Text from the file cannot become markup, a link, an emoji or a mention: unless it is plain words it stands in code, where
-nothing of that is looked for (GitHub Flavored Markdown, sections 6.3 code spans, 4.10 tables, 6.2 entities).
+Text from the file cannot become markup, a link, an emoji or a mention: unless it is plain words it stands in code,
+where nothing of that is looked for (GitHub Flavored Markdown, sections 6.3 code spans, 4.10 tables, 6.2 entities).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def share_words(part: float, whole: float) -> str:
         ('25 %', '<1 %')
     """
     share = 100 * part / whole if whole else 0.0
-    return "<1 %" if 0 < share < 0.5 else f"{share:.0f} %"  # noqa: PLR2004 - what rounds to 0
+    return "<1 %" if 0 < share < 0.5 else f"{share:.0f} %"
 
 
 def span_words(low: float | None, high: float | None, *, digits: int = 4) -> str:

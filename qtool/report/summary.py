@@ -28,6 +28,11 @@ _FAMILY_WORDS: Final = {
     "QT4": "has wrong numbers",
 }
 
+_OUTCOME_WORDS: Final = {
+    "unknown": "does not say what it was made for",
+    "not_quantized": "is not quantized",
+}
+
 _COMPUTE_WORDS: Final = {
     Compute.STATIC: "static",
     Compute.DYNAMIC: "dynamic",
@@ -59,15 +64,12 @@ def outcome_words(report: Report) -> str:
     if report.outcome is Outcome.OK:
         return f"fits {target}"
     families = sorted({finding.code[:3] for finding in report.findings if finding.severity is Severity.ERROR})
-    said = [_FAMILY_WORDS.get(family, "has errors").format(target=target) for family in families]
-    if report.outcome is Outcome.UNKNOWN:
-        # Its one missing stamp is what makes it unknown; whatever else is wrong with it is said too.
-        others = [word for family, word in zip(families, said, strict=True) if family not in ("QT2", "QT3")]
-        said = [*others, "does not say what it was made for"]
-    elif report.outcome is not Outcome.FINDINGS:
-        others = [word for family, word in zip(families, said, strict=True) if family == "QT1"]
-        said = [*others, "is not quantized"]
-    return " and ".join(said)
+    said = {family: _FAMILY_WORDS.get(family, "has errors").format(target=target) for family in families}
+    if report.outcome is Outcome.FINDINGS:
+        return " and ".join(said.values())
+    # What makes it so are errors too, of QT2 and QT3; whatever else is wrong with it is said before.
+    others = [words for family, words in said.items() if family not in ("QT2", "QT3")]
+    return " and ".join([*others, _OUTCOME_WORDS[report.outcome.value]])
 
 
 def fact_rows(report: Report) -> dict[str, str]:

@@ -44,7 +44,7 @@ def activation(role: Role, name: str, *, qmax: int = 255, scale: float | None = 
 
 def quantized_node(index: int, *, qmax: int = 255, worst: int = 30100, backends=("fbgemm",), **fields) -> NodeReport:
     """Return a convolution with all that can be known of one."""
-    rng = random.Random(index)  # noqa: S311 - a picture, no secret
+    rng = random.Random(index)
     channels = CHANNELS[index % len(CHANNELS)]
     shape = (channels, channels // 2, 3, 3)
     name = fields.get("name", f"features.{index}.0")

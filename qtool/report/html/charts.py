@@ -1,4 +1,4 @@
-"""The charts of the page, as SVG without text of its own: labels are HTML beside them, so they wrap and can be copied."""
+"""The charts of the page, as SVG without text: labels are HTML beside them, which wraps and can be copied."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def _tensor_row(tensor: TensorReport) -> Markup:
         span_words(tensor.scale_min, tensor.scale_max),
         span_words(tensor.zero_point_min, tensor.zero_point_max),
         seen_words(tensor),
-        "" if tensor.shape is None else " × ".join(str(size) for size in tensor.shape),
+        "" if tensor.shape is None else " x ".join(str(size) for size in tensor.shape),
         size_words(tensor.num_bytes) if tensor.num_bytes else "",
     )
     head = element("th", tensor.role.value, title=tensor.name if tensor.num_bytes else None)

@@ -86,7 +86,7 @@ def sizes(report: Report) -> Markup:
 
 
 def dtype_bars(files: Sequence[tuple[str, Report]], *, float_bytes: int = 0) -> Markup:
-    """Return a bar for each file with its bytes by dtype, one for all of it in float32, and which hue is which dtype."""
+    """Return a bar for each file with its bytes by dtype, one for all of it in float32, and the hues of the dtypes."""
     stored = [sum(count for _, count in report.bytes_by_dtype) for _, report in files]
     whole = max(*stored, float_bytes, 1)
     hues = _hues(report for _, report in files)
