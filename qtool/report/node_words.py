@@ -81,18 +81,21 @@ def range_words(node: NodeReport) -> str:
     return word if node.reduce_range_origin is Origin.STAMPED else f"{word} ({node.reduce_range_origin.value})"
 
 
+def own_margins(node: NodeReport) -> tuple[Margin, ...]:
+    """Return the margins on the backends it was made for; on all where nothing says, or none of them is known here."""
+    margins = margins_of(node)
+    return tuple(margin for margin in margins if margin.backend in node.backends) or margins
+
+
 def worst_margin(node: NodeReport) -> Margin | None:
-    """Return the margin that is smallest, of the backends it was made for where those add in int16, else of all."""
-    known = [margin for margin in margins_of(node) if margin.worst_pair_sum is not None]
-    own = [margin for margin in known if margin.backend in node.backends]
-    return max(own or ([] if node.backends else known), key=lambda each: abs(each.worst_pair_sum or 0), default=None)
+    """Return the smallest of its own margins; None where no kernel adds in int16, or the weight is not known."""
+    known = [margin for margin in own_margins(node) if margin.worst_pair_sum is not None]
+    return max(known, key=lambda each: abs(each.worst_pair_sum or 0), default=None)
 
 
 def saturation_words(node: NodeReport) -> str:
     """Return what is known of int16 pair sums; nothing where no kernel of its backends has them."""
-    margins = margins_of(node)
-    concerned = [each for each in margins if each.backend in node.backends] or ([] if node.backends else list(margins))
-    if any(each.sums is Sums.UNKNOWN for each in concerned):
+    if any(each.sums is Sums.UNKNOWN for each in own_margins(node)):
         return "full range, and the weights are not known to be safe"
     worst = worst_margin(node)
     if worst is None or worst.worst_pair_sum is None:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from qtool.inspection.codes import Severity
 from qtool.inspection.findings import Content, Outcome
-from qtool.inspection.margins import margins_of
 from qtool.readers.facts import Compute
-from qtool.report.node_words import worst_margin
+from qtool.report.node_words import own_margins, worst_margin
 from qtool.report.quantities import count_words, share_words, size_words
 from qtool.report.untrusted import printable, shortened
-from qtool.saturation.verdict import INT16_MAX
+from qtool.saturation.verdict import INT16_MAX, Sums
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -119,7 +118,7 @@ def _node_rows(report: Report) -> dict[str, str]:
     words = _some([f"{count} x {reason}" for reason, count in reasons.most_common()], "; ")
     return {
         "quantized": f"{sum(counts.values())} of {count_words(total, 'node')}{f': {each}' if each else ''}",
-        "left float": f"{len(left)}: {words}" if left else "none",
+        "left float": words or "none",
     }
 
 
@@ -144,8 +143,9 @@ def saturation_line(nodes: Sequence[NodeReport]) -> str:
     """
     worst = [(margin, node) for node in nodes if (margin := worst_margin(node)) is not None]
     if not worst:
-        exact = sum(bool(margins_of(node)) and bool(node.backends) for node in nodes)
-        return f"none of {count_words(exact, 'layer')} adds in int16" if exact else ""
+        found = [margins for node in nodes if (margins := own_margins(node))]
+        is_exact = all(margin.sums is Sums.EXACT for margins in found for margin in margins)
+        return f"no kernel of {count_words(len(found), 'layer')} adds in int16" if found and is_exact else ""
     num_bad = sum(bool(margin.num_channels) for margin, _ in worst)
     margin, node = max(worst, key=lambda each: abs(each[0].worst_pair_sum or 0))
     reach = f"{shortened(node.name, 80)} reaches {margin.worst_pair_sum} of {INT16_MAX} on {margin.backend}"

@@ -107,7 +107,7 @@ def many_nodes(count: int):
     ("backend", "stage", "words"),
     [
         ("onednn", Stage.CONVERTED, "4 channels can leave int16, worst pair sum 51000"),
-        ("onednn", Stage.PREPARED, "full range, not proved before convert"),
+        ("onednn", Stage.PREPARED, "full range, and the weights are not known to be safe"),
         ("qnnpack", Stage.CONVERTED, "channels can leave"),
         ("unheard_of", Stage.CONVERTED, "4 channels can leave int16, worst pair sum 51000"),
     ],
