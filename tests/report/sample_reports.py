@@ -125,6 +125,7 @@ def sample_nodes() -> tuple[NodeReport, ...]:
 def sample_report(nodes: tuple[NodeReport, ...] | None = None, **fields) -> Report:
     """Return a report with findings of every severity."""
     nodes = sample_nodes() if nodes is None else nodes
+    first, last = (nodes[0].name, nodes[-1].name) if nodes else (None, None)
     int8 = sum(each.num_bytes for node in nodes for each in node.tensors if each.dtype == "int8")
     float32 = sum(each.num_bytes for node in nodes for each in node.tensors if each.dtype == "float32")
     settings = {
@@ -137,9 +138,9 @@ def sample_report(nodes: tuple[NodeReport, ...] | None = None, **fields) -> Repo
         "target": Target(backend="fbgemm", isa=Isa.NO_VNNI, is_asked=True),
         "findings": (
             codes.NO_STAMP.finding("no stamp in the archive"),
-            codes.CAN_SATURATE.finding("3 output channels can pass its ends, worst sum 41200", node=nodes[0].name),
-            codes.NOT_CALIBRATED.finding("the input's scale is missing", node=nodes[-1].name),
-            codes.PROVED_SAFE.finding("no pair leaves it, worst sum 32700", node=nodes[-1].name),
+            codes.CAN_SATURATE.finding("3 output channels can pass its ends, worst sum 41200", node=first),
+            codes.NOT_CALIBRATED.finding("the input's scale is missing", node=last),
+            codes.PROVED_SAFE.finding("no pair leaves it, worst sum 32700", node=last),
         ),
         "producer": "torch.ao (eager) 2.14.1",
         "form": "statically quantized program",
