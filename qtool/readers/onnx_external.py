@@ -64,14 +64,17 @@ class ExternalData:
         where = f"{self._source.where}: {place.part[:_SHOWN]!r}"
         size = _size(self._source.folder, place.part)
         if isinstance(size, Risk) or self._source.folder is None:
-            raise FileFormatError(f"{where} cannot be read")
+            msg = f"{where} cannot be read"
+            raise FileFormatError(msg)
         descriptor = _opened(self._source.folder / place.part)
         if descriptor is None:
-            raise FileFormatError(f"{where} cannot be read")
+            msg = f"{where} cannot be read"
+            raise FileFormatError(msg)
         with os.fdopen(descriptor, "rb", buffering=0) as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise FileFormatError(f"{where} is no file")
-            beside = Source(file, where, os.fstat(descriptor).st_size)  # type: ignore[arg-type]
+                msg = f"{where} is no file"
+                raise FileFormatError(msg)
+            beside = Source(file, where, os.fstat(descriptor).st_size)
             yield from beside.blocks(Place(part="", offset=place.offset, num_bytes=place.num_bytes))
 
 

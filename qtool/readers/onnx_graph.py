@@ -1,7 +1,7 @@
 """Opens an ONNX model with the standard library alone: stamp, marks, tensors and layers; weights stay where they are.
 
-    bytes --onnx_messages--> messages --onnx_program--> operators in a row --onnx_layers--> nodes
-                                  |--onnx_tensors--> places of tensors
+The way of the data: bytes --onnx_messages--> messages --onnx_program--> operators in a row --onnx_layers--> nodes;
+and, at their side, tensors --onnx_tensors--> places and small numbers.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ def open_onnx(source: Source) -> OpenModel:
     program = program_of(message, source.where)
     storage = Storage(source)
     tensors = {value: storage.tensor(each, program.names[value]) for value, each in program.tensors.items()}
-    nodes, forms = layers_of(program, tensors, Quantizations(program, tensors, storage))
+    notes = layers_of(program, tensors, Quantizations(program, tensors, storage))
     risks = (*storage.risks, *_risky_operators(program.operations))
     model = ModelFacts(
         producer=message.producer or None,
-        form=_form(forms, message.opsets),
+        form=_form(notes.forms, message.opsets),
         tensors=tuple(tensors.values()),
-        nodes=nodes,
+        nodes=tuple(notes.nodes),
         risks=risks,
-        not_understood=tuple(_not_understood(message, program, nodes))[:_MAX_LINES],
+        not_understood=tuple(_not_understood(message, program, notes.nodes))[:_MAX_LINES],
     )
     missing = StampProblem(StampProblemKind.MISSING, "it has no stamp")
     stamp = missing if message.stamp_json is None else stamp_from(message.stamp_json)
@@ -107,17 +107,17 @@ def _form(forms: Counter[str], opsets: Mapping[str, int]) -> str:
 
 
 def _risky_operators(operations: Iterable[Operation]) -> Iterator[Risk]:
-    for name, op in dict.fromkeys((each.domain, each.op) for each in operations):
-        if op in COMPILED:
-            yield Risk(RiskKind.COMPILED_CODE, "graph", f"operator {name}::{op}"[:_MAX_SHOWN])
-        elif op in CALLS_PYTHON:
-            yield Risk(RiskKind.OPERATOR, "graph", f"operator {name}::{op} calls a Python function by its name")
+    for each in {each.target: each for each in operations}.values():
+        if each.op in COMPILED:
+            yield Risk(RiskKind.COMPILED_CODE, "graph", f"operator {each.target}")
+        elif each.op in CALLS_PYTHON:
+            yield Risk(RiskKind.OPERATOR, "graph", f"operator {each.target} calls a Python function by its name")
 
 
 def _not_understood(message: ModelMessage, program: Program, nodes: Iterable[Node]) -> Iterator[str]:
-    for domain, op in dict.fromkeys((each.domain, each.op) for each in program.operations):
-        if domain not in KNOWN_DOMAINS or op in NOT_READ:
-            yield f"operator {domain or 'ai.onnx'}::{op}"[:_MAX_SHOWN]
+    for each in {each.target: each for each in program.operations}.values():
+        if each.domain not in KNOWN_DOMAINS or each.op in NOT_READ:
+            yield f"operator {each.target}"[:_MAX_SHOWN]
     for name in program.sparse:
         yield f"sparse tensor {name}"[:_MAX_SHOWN]
     if message.has_training:

@@ -274,14 +274,6 @@ class _Reader:
             number = part.number
             if number == 1:
                 name = self.messages.text(part)
-            elif number == 2 and part.kind == FIXED32:
-                (value,) = struct.unpack("<f", self.messages.bytes_of(part))
-            elif number == 3 and part.kind == VARINT:
-                value = signed(part.value)
-            elif number == 4 and part.end - part.start <= _MAX_NUMBERS_BYTES:
-                value = self.messages.text(part)
-            elif number == 5:
-                value = self._tensor(part)
             elif number in (6, 11):
                 graphs.append(GraphMessage())
                 self.waiting.append((self._message(part), graphs[-1], depth + 1))
@@ -289,11 +281,25 @@ class _Reader:
                 floats += self._floats(part)
             elif number == 8:
                 ints += map(signed, self.messages.varints(part))
-            elif number == 21:
-                value = Reference(self.messages.text(part))
+            else:
+                value = self._value(part, value)
         if value is None and (ints or floats):
             value = tuple(ints) or tuple(floats)
         return name, value, graphs
+
+    def _value(self, part: Field, before: Attribute | None) -> Attribute | None:
+        """Return the value of an attribute that has one, or the one before if the field holds none."""
+        number = part.number
+        if number == 2 and part.kind == FIXED32:
+            (value,) = struct.unpack("<f", self.messages.bytes_of(part))
+            return float(value)
+        if number == 3 and part.kind == VARINT:
+            return signed(part.value)
+        if number == 4 and part.end - part.start <= _MAX_NUMBERS_BYTES:
+            return self.messages.text(part)
+        if number == 5:
+            return self._tensor(part)
+        return Reference(self.messages.text(part)) if number == 21 else before
 
     def _floats(self, found: Field) -> tuple[float, ...]:
         size = found.end - found.start

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from qtool.errors import FileFormatError
 from qtool.readers.onnx_messages import MAX_PARTS, SCOPES_KEY, Reference, TensorMessage
+from qtool.readers.onnx_ops import KNOWN_DOMAINS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +43,7 @@ class Operation:
         index: its place in the row.
         name: what people call it; untrusted text, not unique.
         domain: empty for ONNX's own operators.
-        op: for example `Conv`.
+        op: for example `Conv`; of a domain that is not known the same as `target`, so that it is taken for no other.
         inputs: numbers of values, or `LEFT_OUT`.
         outputs: likewise.
         attributes: by name, those of a calling function put in.
@@ -59,6 +60,11 @@ class Operation:
     attributes: Mapping[str, Attribute]
     words: Mapping[str, str]
     has_graphs: bool
+
+    @property
+    def target(self) -> str:
+        """Its name with the domain in front, for example `com.microsoft::QGemm`; without it for ONNX's own."""
+        return f"{self.domain}::{self.op}" if self.domain in KNOWN_DOMAINS and self.domain else self.op
 
     def input(self, index: int) -> int:
         """Return the number of an input, or `LEFT_OUT`."""
@@ -185,9 +191,10 @@ class _Builder:
                 self.tensors[outputs[0]] = attribute
             elif isinstance(attribute, TensorMessage):
                 self.tensors[self._new(f"{name}.value")] = attribute
+        op = node.op if node.domain in KNOWN_DOMAINS else f"{node.domain}::{node.op}"
         self.operations.append(
             Operation(
-                len(self.operations), name, node.domain, node.op, inputs, outputs, attributes, node.words,
+                len(self.operations), name, node.domain, op, inputs, outputs, attributes, node.words,
                 bool(node.graphs),
             )
         )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from qtool.readers.facts import BITS, Place, Tensor
 from qtool.readers.onnx_external import ExternalData
 from qtool.readers.onnx_messages import MAX_FIELDS
-from qtool.readers.protobuf import FIXED32, FIXED64, Messages, signed
+from qtool.readers.protobuf import Messages, signed
 from qtool.readers.risks import Risk, RiskKind
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ _MAX_ALL_NUMBERS: Final = 1 << 21
 """Of all tensors together: each becomes an object of 24 bytes or more."""
 
 _RAW_DATA, _FLOATS, _DOUBLES = 9, 4, 10
-_PLAIN: Final = {_RAW_DATA: 0, _FLOATS: FIXED32, _DOUBLES: FIXED64}
+_PLAIN: Final = (_RAW_DATA, _FLOATS, _DOUBLES)
+_MAX_RISKS: Final = 100
 _PLAIN_DTYPES: Final = {_FLOATS: ("float32", "complex64"), _DOUBLES: ("float64", "complex128")}
 _FORMATS: Final = {
     "float32": "f", "float64": "d", "float16": "e", "bfloat16": "H", "int8": "b", "uint8": "B", "int16": "h",
@@ -69,25 +70,28 @@ class Storage:
         return found
 
     def _place(self, message: TensorMessage, tensor: Tensor) -> Place | None:
-        needed = tensor.num_bytes
         if message.dtype not in BITS:
             return None
+        found = self._own_place(message, tensor)
         if message.external is not None:
-            found = self._external.place(message, needed)
-            if isinstance(found, Risk):
+            found = self._external.place(message, tensor.num_bytes)
+        if isinstance(found, Risk):
+            if len(self.risks) < _MAX_RISKS:
                 self.risks[found] = None
-                return None
-            return found
-        if len(message.values) != 1:
+            return None
+        return found
+
+    def _own_place(self, message: TensorMessage, tensor: Tensor) -> Place | Risk | None:
+        """Return where a tensor's bytes lie in the file; None if its values are no plain bytes."""
+        if len(message.values) != 1 or message.external is not None:
             return None
         (field,) = message.values
         if field.number not in _PLAIN or message.dtype not in _PLAIN_DTYPES.get(field.number, (message.dtype,)):
             return None
         size = field.end - field.start
-        if size != needed:
-            detail = f"tensor {tensor.name[:200]!r} has {size} bytes, and its dtype and sizes need {needed}"
-            self.risks[Risk(RiskKind.MISSING_DATA, self._source.where, detail)] = None
-            return None
+        if size != tensor.num_bytes:
+            detail = f"tensor {tensor.name[:200]!r} has {size} bytes, and its dtype and sizes need {tensor.num_bytes}"
+            return Risk(RiskKind.MISSING_DATA, self._source.where, detail)
         return Place(part="", offset=field.start, num_bytes=size)
 
     def _plain(self, tensor: Tensor) -> tuple[float, ...] | None:

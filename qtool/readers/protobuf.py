@@ -110,7 +110,7 @@ class Messages:
         if field.kind != LENGTH or field.end - field.start > _MAX_TEXT_BYTES:
             raise self.damaged()
         start = field.start - self._window_start
-        if 0 <= start and field.end - self._window_start <= len(self._window):
+        if start >= 0 and field.end - self._window_start <= len(self._window):
             return self._window[start : field.end - self._window_start].decode("utf-8", "replace")
         return self.bytes_of(field).decode("utf-8", "replace")
 
