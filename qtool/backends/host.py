@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 from dataclasses import dataclass
-from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -138,10 +138,14 @@ def _left_by(cap: IsaCap, settings: Mapping[str, str], flags: frozenset[str]) ->
 
 
 def _torch_version() -> str | None:
-    try:
-        return metadata.version("torch")
-    except metadata.PackageNotFoundError:
-        return None
+    """Return the version of the installed torch package.
+
+    It stands in the name of a folder beside the package; `importlib.metadata` says the same, and takes 30 ms to import.
+    """
+    found = find_spec("torch")
+    folders = [] if found is None else [Path(each).parent for each in found.submodule_search_locations or ()]
+    names = [info.name for folder in folders for info in folder.glob("torch-*.dist-info")]
+    return names[0].removeprefix("torch-").removesuffix(".dist-info") if names else None
 
 
 def _expected_engines(architecture: str, flags: frozenset[str] | None) -> tuple[str, ...] | None:

@@ -8,12 +8,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from qtool.inspection.codes import Finding, Severity
-from qtool.types import Verdict
 
 if TYPE_CHECKING:
     from qtool.inspection.nodes import NodeReport
     from qtool.readers.facts import FileKind
-    from qtool.stamp.schema import NodeStamp, Stamp
+    from qtool.stamp.schema import Stamp
     from qtool.types import Isa
 
 
@@ -140,14 +139,13 @@ class Report:
         """Return the number of findings of that severity."""
         return sum(finding.severity is severity for finding in self.findings)
 
-    def int8_nodes(self) -> tuple[NodeStamp, ...]:
-        """Return the nodes that run in int8."""
-        return self.stamp.int8_nodes() if self.stamp else ()
+    def int8_nodes(self) -> tuple[NodeReport, ...]:
+        """Return the nodes with anything quantized."""
+        return tuple(node for node in self.nodes if node.is_quantized)
 
     def float_islands(self) -> tuple[tuple[str, int], ...]:
         """Return (reason, number of nodes) for the nodes that stay float, the most frequent first."""
-        nodes = self.stamp.nodes if self.stamp else ()
-        counts = Counter(node.reason for node in nodes if node.verdict is Verdict.FLOAT)
+        counts = Counter(node.why for node in self.nodes if not node.is_quantized)
         return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
     def range_summary(self) -> RangeSummary:

@@ -10,17 +10,19 @@ from qtool.errors import UsageError, nearest
 from qtool.inspection.codes import Severity
 from qtool.inspection.file_rules import FILE_RULES
 from qtool.inspection.findings import Content, Report, Target
+from qtool.inspection.joined import joined_nodes
 from qtool.inspection.target_rules import TARGET_RULES, Question
 from qtool.readers.any_file import opened_model
 from qtool.readers.recovered import recovered_stamp
 from qtool.types import Isa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from qtool.backends.host import HostFacts
     from qtool.inspection.codes import Finding
+    from qtool.inspection.nodes import NodeReport
     from qtool.readers.facts import FileFacts
     from qtool.stamp.schema import Stamp
 
@@ -59,8 +61,8 @@ def inspect_file(
         file = model.facts
     stamp = file.stamp or recovered_stamp(file.graph.marks)
     findings = [finding for rule in FILE_RULES for finding in rule(file)]
-    if stamp is not None:
-        findings.extend(_target_findings(stamp, asked, asked_isa, host))
+    nodes = joined_nodes(stamp, file.model)
+    findings.extend(_target_findings(nodes, stamp, asked, asked_isa, host))
     # Stable: among findings of one severity the order of the rules and of the model stays.
     findings.sort(key=lambda finding: _SEVERITIES.index(finding.severity))
     return Report(
@@ -73,27 +75,41 @@ def inspect_file(
         content=_content(file),
         target=_target(stamp, backend, asked_isa),
         findings=tuple(findings),
+        producer=file.model.producer,
+        form=file.model.form,
+        nodes=nodes,
+        num_tensors=len(file.model.tensors),
+        not_understood=file.model.not_understood,
     )
 
 
 def _target_findings(
-    stamp: Stamp, asked: tuple[str, ...] | None, isa: Isa | None, host: HostFacts | None
+    nodes: Sequence[NodeReport],
+    stamp: Stamp | None,
+    asked: tuple[str, ...] | None,
+    isa: Isa | None,
+    host: HostFacts | None,
 ) -> Iterator[Finding]:
-    """Yield what the rules say of each int8 node; without asked backends each is judged for its own."""
+    """Yield what the rules say of each node that runs on codes.
+
+    Without asked backends each is judged for its own; one that says none is then judged for none.
+    """
     known = registry.backend_names()
-    nodes = stamp.int8_nodes()
-    names = [name for name in known if name in (asked or {own for node in nodes for own in node.backends})]
+    judged = [node for node in nodes if node.runs_on_codes]
+    own_isa = stamp.isa if stamp else Isa.ANY
+    own_backends = stamp.backends if stamp else ()
     questions = {
         name: Question(
             backend=registry.backend(name),
-            isa=isa or stamp.isa,
-            is_own=(name in stamp.backends) and (isa or stamp.isa) is stamp.isa,
+            isa=isa or own_isa,
+            is_own=(name in own_backends) and (isa or own_isa) is own_isa,
             host_isa=None if host is None else host.isa_of(name),
         )
-        for name in names
+        for name in known
+        if name in (asked or {own for node in judged for own in node.backends})
     }
     for rule in TARGET_RULES:
-        for node in nodes:
+        for node in judged:
             for name in asked or node.backends:
                 if name in questions:
                     yield from rule(node, questions[name])

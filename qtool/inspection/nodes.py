@@ -155,8 +155,13 @@ class NodeReport:
 
     @property
     def multiplies_codes(self) -> bool:
-        """Whether its kernel multiplies activation codes by weight codes."""
-        return self.op in MAC_OPS and self.compute in (Compute.STATIC, Compute.DYNAMIC) and self._codes is not None
+        """Whether its kernel multiplies activation codes by weight codes, now or once it is converted."""
+        return self.op in MAC_OPS and self.runs_on_codes and self._codes is not None
+
+    @property
+    def runs_on_codes(self) -> bool:
+        """Whether a backend's int8 kernel is to run it: all but float nodes, and those with codes as weights alone."""
+        return self.compute in (Compute.STATIC, Compute.DYNAMIC, Compute.FAKE_QUANTIZED)
 
     @property
     def layer(self) -> Layer:

@@ -9,6 +9,7 @@ from qtool.backends import registry
 from qtool.backends.ranges import CPU_WORDS, would_saturate
 from qtool.backends.record import Pairing, Support
 from qtool.inspection import codes
+from qtool.readers.facts import Role
 from qtool.saturation.verdict import Sums, judge
 from qtool.types import Isa
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from qtool.backends.record import Backend
     from qtool.inspection.codes import Finding
+    from qtool.inspection.nodes import NodeReport
     from qtool.stamp.schema import NodeStamp
 
 
@@ -44,9 +46,9 @@ class Question:
     host_isa: Isa | None = None
 
 
-def other_backend(node: NodeStamp, question: Question) -> Iterator[Finding]:
-    """Yield a node that was made for another backend."""
-    if question.backend.name not in node.backends:
+def other_backend(node: NodeReport, question: Question) -> Iterator[Finding]:
+    """Yield a node that was made for another backend; of one that says none, nothing can be said."""
+    if node.backends and question.backend.name not in node.backends:
         yield codes.OTHER_BACKEND.finding(
             f"made for {', '.join(map(repr, node.backends))}, asked for {question.backend.name!r}",
             node=node.name,
@@ -54,7 +56,7 @@ def other_backend(node: NodeStamp, question: Question) -> Iterator[Finding]:
         )
 
 
-def unsupported_op(node: NodeStamp, question: Question) -> Iterator[Finding]:
+def unsupported_op(node: NodeReport, question: Question) -> Iterator[Finding]:
     """Yield a node whose op the backend has no int8 kernel for."""
     if node.op is not None and question.backend.rule(node.op).support is Support.UNSUPPORTED:
         yield codes.UNSUPPORTED_OP.finding(
@@ -62,16 +64,16 @@ def unsupported_op(node: NodeStamp, question: Question) -> Iterator[Finding]:
         )
 
 
-def can_saturate(node: NodeStamp, question: Question) -> Iterator[Finding]:
+def can_saturate(node: NodeReport, question: Question) -> Iterator[Finding]:
     """Yield a node whose kernel clips full-range codes on that CPU: as an error, or as proved safe by its weights."""
     if not node.multiplies_codes or node.op is None:
         return
     found = judge(question.backend, question.isa, node.layer)
     if found.sums is Sums.EXACT:
         return
-    used = node.inputs[0]
+    low, high = node.layer.a_lo, node.layer.a_hi
     kernel = f"{question.backend.name}'s {'depthwise ' if node.depthwise else ''}{node.op} kernel"
-    setting = f"input codes {used.qmin}..{used.qmax}, and {kernel} adds pairs in int16 on {CPU_WORDS[question.isa]}"
+    setting = f"input codes {low}..{high}, and {kernel} adds pairs in int16 on {CPU_WORDS[question.isa]}"
     if found.bound is None:
         yield codes.CAN_SATURATE.finding(f"{setting}; no weight codes yet to prove it safe", node=node.name)
         return
@@ -83,45 +85,49 @@ def can_saturate(node: NodeStamp, question: Question) -> Iterator[Finding]:
         yield codes.CAN_SATURATE.finding(f"{setting}; {channels}, {worst}", node=node.name)
 
 
-def reduced_in_vain(node: NodeStamp, question: Question) -> Iterator[Finding]:
+def reduced_in_vain(node: NodeReport, question: Question) -> Iterator[Finding]:
     """Yield a node that gave up a bit that the asked target does not need; what the file's own target says stands."""
     if question.is_own or not node.multiplies_codes or not node.reduce_range or _clips(node, question):
         return
-    used = node.inputs[0]
+    setting = f"input codes {node.layer.a_lo}..{node.layer.a_hi}, but {question.backend.name}'s {node.op} is exact"
     yield codes.REDUCED_IN_VAIN.finding(
-        f"input codes {used.qmin}..{used.qmax}, but {question.backend.name}'s {node.op} is exact with all 8 bits for "
-        f"isa {question.isa.value}: accuracy is left on the table",
+        f"{setting} with all 8 bits for isa {question.isa.value}: accuracy is left on the table",
         node=node.name,
         backend=question.backend.name,
     )
 
 
-def granularity(node: NodeStamp, question: Question) -> Iterator[Finding]:
+def granularity(node: NodeReport, question: Question) -> Iterator[Finding]:
     """Yield a node whose weight has scales the backend cannot do."""
-    if node.weight is None or node.op is None:
+    weight = node.tensor(Role.WEIGHT)
+    if weight is None or not weight.is_quantized or node.op is None:
         return
     possible = question.backend.rule(node.op).granularities
-    if possible and node.weight.granularity not in possible:
+    if possible and weight.granularity not in possible:
         yield codes.GRANULARITY.finding(
-            f"its weight is per {node.weight.granularity.value}, {question.backend.name} can do "
+            f"its weight is per {weight.granularity}, {question.backend.name} can do "
             f"per {' or per '.join(each.value for each in possible)}",
             node=node.name,
             backend=question.backend.name,
         )
 
 
-def codes_dtype(node: NodeStamp, question: Question) -> Iterator[Finding]:
+def codes_dtype(node: NodeReport, question: Question) -> Iterator[Finding]:
     """Yield a node whose codes have a dtype the backend does not take."""
-    wanted = [(tensor, question.backend.activation_dtype) for tensor in (*node.inputs, node.output)]
-    wanted.append((node.weight, question.backend.weight_dtype))
-    for tensor, dtype in wanted:
-        if tensor is not None and tensor.dtype is not dtype:
+    wanted = {
+        Role.INPUT: question.backend.activation_dtype,
+        Role.WEIGHT: question.backend.weight_dtype,
+        Role.OUTPUT: question.backend.activation_dtype,
+    }
+    for tensor in node.tensors:
+        dtype = wanted.get(tensor.role)
+        if tensor.is_quantized and dtype is not None and tensor.dtype != dtype:
             yield codes.CODES_DTYPE.finding(
-                f"{tensor.edge} is {tensor.dtype.value}, {question.backend.name} takes {dtype.value}", node=node.name
+                f"{tensor.name} is {tensor.dtype}, {question.backend.name} takes {dtype.value}", node=node.name
             )
 
 
-def host_without_vnni(node: NodeStamp, question: Question) -> Iterator[Finding]:
+def host_without_vnni(node: NodeReport, question: Question) -> Iterator[Finding]:
     """Yield a node that is right on the CPU asked for, but not on this machine."""
     if question.host_isa is not Isa.NO_VNNI or not node.multiplies_codes:
         return
@@ -132,7 +138,7 @@ def host_without_vnni(node: NodeStamp, question: Question) -> Iterator[Finding]:
         )
 
 
-def depends_on_cpu(node: NodeStamp) -> bool:
+def depends_on_cpu(node: NodeReport | NodeStamp) -> bool:
     """Return whether some CPU clips the node's full-range codes, on a backend it was made for or an unknown one."""
     if not node.multiplies_codes or not set(node.backends) <= set(registry.backend_names()):
         return node.multiplies_codes
@@ -141,7 +147,7 @@ def depends_on_cpu(node: NodeStamp) -> bool:
     )
 
 
-def _clips(node: NodeStamp, question: Question) -> bool:
+def _clips(node: NodeReport | NodeStamp, question: Question) -> bool:
     """Return whether the node's kernel clips codes of the full range on that CPU, whatever the weights."""
     if node.op is None:
         return False
@@ -150,7 +156,7 @@ def _clips(node: NodeStamp, question: Question) -> bool:
     )
 
 
-TARGET_RULES: tuple[Callable[[NodeStamp, Question], Iterator[Finding]], ...] = (
+TARGET_RULES: tuple[Callable[[NodeReport, Question], Iterator[Finding]], ...] = (
     other_backend,
     unsupported_op,
     can_saturate,

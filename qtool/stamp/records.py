@@ -9,18 +9,21 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from collections.abc import Callable
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from _typeshed import DataclassInstance
 
 _NOTHING: Final = object()
 _MAX_SHOWN = 60
 _WORDS = {str: "text", int: "an integer", float: "a number", bool: "true or false", type(None): "null"}
+
+
+Builder = Callable[[object, list[str], str], Any]
+"""What makes a value of one annotation: takes the value, the problems found so far, and the value's key path."""
 
 
 def build(kind: Any, value: object, problems: list[str], where: str = "") -> Any:  # noqa: ANN401 - any annotation
@@ -38,90 +41,123 @@ def build(kind: Any, value: object, problems: list[str], where: str = "") -> Any
         >>> problems
         ["shape.1: '2' is not an integer"]
     """
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        return _record(kind, value, problems, where)
-    origin = typing.get_origin(kind) or (Enum if _is_enum(kind) else kind)
-    return _BUILDERS.get(origin, _scalar)(kind, value, problems, where)
-
-
-def _record(kind: type[DataclassInstance], value: object, problems: list[str], where: str) -> object:
-    if not isinstance(value, dict):
-        return _refuse(value, "an object", problems, where)
-    hints, required = _fields(kind)
-    faults = len(problems)
-    prefix = f"{where}." if where else ""
-    problems += [f"{prefix}{key[:_MAX_SHOWN]}: unknown key" for key in value if key not in hints]
-    problems += [f"{prefix}{name}: missing" for name in required if name not in value]
-    fields = {
-        name: build(hint, value[name], problems, f"{prefix}{name}") for name, hint in hints.items() if name in value
-    }
-    if len(problems) > faults:
-        return _NOTHING
-    try:
-        return kind(**fields)
-    except ValueError as error:  # the record checks itself: RangeError is one
-        problems.append(f"{where or 'the document'}: {error}")
-        return _NOTHING
+    return _builder(kind)(value, problems, where)
 
 
 @cache
-def _fields(kind: type[DataclassInstance]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the annotation of each field, and the names of those without default."""
-    hints = typing.get_type_hints(kind)
-    fields = dataclasses.fields(kind)
-    missing = dataclasses.MISSING
-    required = tuple(f.name for f in fields if f.default is missing and f.default_factory is missing)
-    return {f.name: hints[f.name] for f in fields}, required
+def _builder(kind: Any) -> Builder:  # noqa: ANN401
+    """Return what makes values of an annotation; annotations are looked at once, and values many times."""
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return _record(kind)
+    origin = typing.get_origin(kind) or (Enum if _is_enum(kind) else kind)
+    return _MAKERS.get(origin, _scalar)(kind)
 
 
-def _tuple(kind: Any, value: object, problems: list[str], where: str) -> object:  # noqa: ANN401
-    if not isinstance(value, list):
-        return _refuse(value, "a list", problems, where)
-    item = typing.get_args(kind)[0]
-    return tuple(build(item, each, problems, f"{where}.{index}") for index, each in enumerate(value))
+def _record(kind: type[DataclassInstance]) -> Builder:
+    hints, missing = typing.get_type_hints(kind), dataclasses.MISSING
+    fields = {field.name: _builder(hints[field.name]) for field in dataclasses.fields(kind)}
+    required = [f.name for f in dataclasses.fields(kind) if f.default is missing and f.default_factory is missing]
 
-
-def _union(kind: Any, value: object, problems: list[str], where: str) -> object:  # noqa: ANN401
-    """Take the first alternative that fits; the faults of the last one are those to tell."""
-    faults: list[str] = []
-    for alternative in sorted(typing.get_args(kind), key=lambda each: each is not type(None)):
-        faults = []
-        found = build(alternative, value, faults, where)
-        if not faults:
-            return found
-    problems += faults
-    return _NOTHING
-
-
-def _literal(kind: Any, value: object, problems: list[str], where: str) -> object:  # noqa: ANN401
-    allowed = typing.get_args(kind)
-    if any(type(value) is type(each) and value == each for each in allowed):
-        return value
-    return _refuse(value, f"one of {', '.join(map(repr, allowed))}", problems, where)
-
-
-def _enum(kind: type[Enum], value: object, problems: list[str], where: str) -> object:
-    allowed = {each.value: each for each in kind}
-    if isinstance(value, str) and value in allowed:
-        return allowed[value]
-    return _refuse(value, f"one of {', '.join(map(repr, allowed))}", problems, where)
-
-
-def _mapping(kind: Any, value: object, problems: list[str], where: str) -> object:  # noqa: ANN401
-    assert typing.get_args(kind) == (str, Any), f"{kind} is not an annotation that is read here"
-    return value if isinstance(value, dict) else _refuse(value, "an object", problems, where)
-
-
-def _scalar(kind: type, value: object, problems: list[str], where: str) -> object:
-    assert kind in _WORDS, f"{kind} is not an annotation that is read here"
-    if kind is float and type(value) is int:
+    def make(value: object, problems: list[str], where: str) -> object:
+        if not isinstance(value, dict):
+            return _refuse(value, "an object", problems, where)
+        faults = len(problems)
+        prefix = f"{where}." if where else ""
+        problems += [f"{prefix}{key[:_MAX_SHOWN]}: unknown key" for key in value if key not in fields]
+        problems += [f"{prefix}{name}: missing" for name in required if name not in value]
+        found = {
+            name: make_field(value[name], problems, f"{prefix}{name}")
+            for name, make_field in fields.items()
+            if name in value
+        }
+        if len(problems) > faults:
+            return _NOTHING
         try:
-            return float(value)
-        except OverflowError:
-            return _refuse(value, "a number", problems, where)
-    if type(value) is not kind or (isinstance(value, str) and not _is_text(value)):
-        return _refuse(value, _WORDS[kind], problems, where)
-    return value
+            return kind(**found)
+        except ValueError as error:  # the record checks itself: RangeError is one
+            problems.append(f"{where or 'the document'}: {error}")
+            return _NOTHING
+
+    return make
+
+
+def _tuple(kind: Any) -> Builder:  # noqa: ANN401
+    make_item = _builder(typing.get_args(kind)[0])
+
+    def make(value: object, problems: list[str], where: str) -> object:
+        if not isinstance(value, list):
+            return _refuse(value, "a list", problems, where)
+        return tuple([make_item(each, problems, f"{where}.{index}") for index, each in enumerate(value)])
+
+    return make
+
+
+def _union(kind: Any) -> Builder:  # noqa: ANN401
+    """Take the first alternative that fits; the faults of the last one are those to tell."""
+    alternatives = typing.get_args(kind)
+    takes_none = type(None) in alternatives
+    makers = [_builder(each) for each in sorted(alternatives, key=lambda each: each is not type(None))]
+
+    def make(value: object, problems: list[str], where: str) -> object:
+        if value is None and takes_none:
+            return None
+        faults: list[str] = []
+        for make_alternative in makers:
+            faults = []
+            found = make_alternative(value, faults, where)
+            if not faults:
+                return found
+        problems += faults
+        return _NOTHING
+
+    return make
+
+
+def _literal(kind: Any) -> Builder:  # noqa: ANN401
+    allowed = typing.get_args(kind)
+
+    def make(value: object, problems: list[str], where: str) -> object:
+        if any(type(value) is type(each) and value == each for each in allowed):
+            return value
+        return _refuse(value, f"one of {', '.join(map(repr, allowed))}", problems, where)
+
+    return make
+
+
+def _enum(kind: type[Enum]) -> Builder:
+    allowed = {each.value: each for each in kind}
+
+    def make(value: object, problems: list[str], where: str) -> object:
+        if isinstance(value, str) and value in allowed:
+            return allowed[value]
+        return _refuse(value, f"one of {', '.join(map(repr, allowed))}", problems, where)
+
+    return make
+
+
+def _mapping(kind: Any) -> Builder:  # noqa: ANN401
+    assert typing.get_args(kind) == (str, Any), f"{kind} is not an annotation that is read here"
+
+    def make(value: object, problems: list[str], where: str) -> object:
+        return value if isinstance(value, dict) else _refuse(value, "an object", problems, where)
+
+    return make
+
+
+def _scalar(kind: type) -> Builder:
+    assert kind in _WORDS, f"{kind} is not an annotation that is read here"
+
+    def make(value: object, problems: list[str], where: str) -> object:
+        if kind is float and type(value) is int:
+            try:
+                return float(value)
+            except OverflowError:
+                return _refuse(value, "a number", problems, where)
+        if type(value) is not kind or (isinstance(value, str) and not _is_text(value)):
+            return _refuse(value, _WORDS[kind], problems, where)
+        return value
+
+    return make
 
 
 def _refuse(value: object, allowed: str, problems: list[str], where: str) -> object:
@@ -151,7 +187,7 @@ def _is_enum(kind: object) -> TypeGuard[type[Enum]]:
     return isinstance(kind, type) and issubclass(kind, Enum)
 
 
-_BUILDERS: dict[Any, Callable[[Any, object, list[str], str], object]] = {
+_MAKERS: dict[Any, Callable[[Any], Builder]] = {
     tuple: _tuple,
     types.UnionType: _union,
     typing.Union: _union,

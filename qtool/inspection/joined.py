@@ -1,0 +1,186 @@
+"""Joins what a stamp says of the nodes with what a reader found of them in the file, node by node, by name.
+
+Numbers that both have are the file's; that the stamp says others is a finding (`qtool.inspection.content_rules`).
+What a target needs to be right (backends, ranges) only the stamp can say.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Final
+
+from qtool.inspection.nodes import NodeReport, Origin, TensorReport
+from qtool.readers.facts import Compute, Role
+from qtool.types import CONVOLUTIONS, TRANSPOSED_CONVOLUTIONS, Stage, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from qtool.readers.facts import ModelFacts, Node, Operand
+    from qtool.stamp.schema import NodeStamp, Stamp, TensorStamp
+
+_TRAINABLE: Final = (Stage.PREPARED, Stage.TRAINED)
+"""Stages whose nodes compute in float on rounded values, and multiply codes once they are converted."""
+
+_REDUCED: Final = {
+    ("uint8", 0, 127): True,
+    ("uint8", 0, 255): False,
+    ("int8", -64, 63): True,
+    ("int8", -128, 127): False,
+}
+
+
+def joined_nodes(stamp: Stamp | None, model: ModelFacts) -> tuple[NodeReport, ...]:
+    """Return each node of a file: the stamp's in its order, then those that the file alone has."""
+    return tuple(_joined(stamped, found, stamp) for stamped, found in _pairs(stamp, model))
+
+
+def _pairs(stamp: Stamp | None, model: ModelFacts) -> Iterator[tuple[NodeStamp | None, Node | None]]:
+    found = {node.name: node for node in reversed(model.nodes)}  # of two with one name the first
+    joined = [(node, found.get(node.name)) for node in (stamp.nodes if stamp else ())]
+    yield from joined
+    taken = {id(node) for _, node in joined if node is not None}
+    yield from ((None, node) for node in model.nodes if id(node) not in taken)
+
+
+def _joined(stamped: NodeStamp | None, found: Node | None, stamp: Stamp | None) -> NodeReport:
+    if stamped is None or stamp is None:
+        assert found is not None, "a pair has a node"
+        return found_node(found)
+    said = stamped_node(stamped, stamp.stage)
+    if found is None:
+        return said
+    read = found_node(found)
+    return dataclasses.replace(
+        said,
+        groups=read.groups,
+        packed_class=read.packed_class,
+        tensors=_joined_tensors(said, read),
+        reads=read.reads,
+        why=said.why or read.why,
+    )
+
+
+def _joined_tensors(said: NodeReport, read: NodeReport) -> tuple[TensorReport, ...]:
+    """Return the tensors of both: in the file's shape and numbers, and with the stamp's codes and names."""
+    tensors = []
+    for role in Role:
+        stamped, found = ([each for each in node.tensors if each.role is role] for node in (said, read))
+        tensors += [_joined_tensor(mine, its) for mine, its in zip(stamped, found, strict=False)]
+        tensors += stamped[len(found) :] or found[len(stamped) :]
+    return tuple(tensors)
+
+
+def _joined_tensor(said: TensorReport, read: TensorReport) -> TensorReport:
+    if not read.num_scales:
+        return dataclasses.replace(said, shape=read.shape, num_bytes=read.num_bytes, values=read.values)
+    return dataclasses.replace(read, name=said.name, dtype=said.dtype, qmin=said.qmin, qmax=said.qmax)
+
+
+def stamped_node(node: NodeStamp, stage: Stage) -> NodeReport:
+    """Return what a stamp alone says of a node."""
+    tensors = [_stamped_tensor(Role.INPUT, each) for each in node.inputs]
+    tensors += [] if node.weight is None else [_stamped_tensor(Role.WEIGHT, node.weight)]
+    tensors += [] if node.output is None else [_stamped_tensor(Role.OUTPUT, node.output)]
+    bounds = () if node.saturation is None else node.saturation.known_bounds
+    is_float = node.verdict is Verdict.FLOAT
+    runs_in = Compute.FAKE_QUANTIZED if stage in _TRAINABLE else Compute.STATIC
+    return NodeReport(
+        name=node.name,
+        op=node.op,
+        target=node.target,
+        compute=Compute.FLOAT if is_float else runs_in,
+        origin=Origin.STAMPED,
+        backends=node.backends,
+        reduce_range=node.reduce_range,
+        reduce_range_origin=Origin.STAMPED,
+        activation=node.activation,
+        depthwise=node.depthwise,
+        channel_multiplier=node.channel_multiplier,
+        requires_full_range=node.requires_full_range,
+        tensors=tuple(tensors),
+        bounds=bounds,
+        bounds_origin=Origin.STAMPED if bounds else Origin.UNKNOWN,
+        why=node.reason if is_float else "",
+    )
+
+
+def _stamped_tensor(role: Role, stamp: TensorStamp) -> TensorReport:
+    return TensorReport(
+        role=role,
+        name=stamp.edge,
+        dtype=stamp.dtype.value,
+        qmin=stamp.qmin,
+        qmax=stamp.qmax,
+        axis=stamp.axis,
+        num_scales=1 if stamp.axis is None and stamp.is_calibrated else 0,
+        scale_min=stamp.scale_min,
+        scale_max=stamp.scale_max,
+        zero_point_min=stamp.zero_point_min,
+        zero_point_max=stamp.zero_point_max,
+    )
+
+
+def found_node(node: Node) -> NodeReport:
+    """Return what the file says of a node, without a stamp: its target is unknown."""
+    reduced = _reduced(node)
+    depthwise, multiplier = _depthwise(node)
+    return NodeReport(
+        name=node.name,
+        op=node.op,
+        target=node.target,
+        compute=node.compute,
+        origin=Origin.UNKNOWN,
+        reduce_range=reduced,
+        reduce_range_origin=Origin.UNKNOWN if reduced is None else Origin.DERIVED,
+        activation=node.activation,
+        depthwise=depthwise,
+        channel_multiplier=multiplier,
+        groups=node.groups,
+        packed_class=node.packed_class,
+        tensors=tuple(_found_tensor(operand) for operand in node.operands),
+        reads=node.reads,
+        why=node.note or ("stored in float" if node.compute is Compute.FLOAT else ""),
+    )
+
+
+def _reduced(node: Node) -> bool | None:
+    """Return whether its input is in a reduced range, as its codes tell; None where they are not known."""
+    read = node.operand(Role.INPUT)
+    codes = None if read is None else read.quantization
+    return None if codes is None else _REDUCED.get((codes.dtype, codes.qmin, codes.qmax))
+
+
+def _depthwise(node: Node) -> tuple[bool, int | None]:
+    """Return whether each group has one input channel, and how many output channels it then has.
+
+    Where that cannot be told it may be one, for whose kernel the same bounds hold or worse ones.
+    """
+    if node.op not in CONVOLUTIONS:
+        return False, None
+    weight = node.operand(Role.WEIGHT)
+    shape = weight.tensor.shape if weight and weight.tensor else ()
+    if node.groups is None or node.groups < 1 or len(shape) < 2:
+        return node.groups != 1, None
+    outputs_first = node.op not in TRANSPOSED_CONVOLUTIONS
+    num_inputs = shape[1] if outputs_first else shape[0] // node.groups
+    if node.groups == 1 or num_inputs != 1:
+        return False, None
+    return True, shape[0] // node.groups if outputs_first else shape[1]
+
+
+def _found_tensor(operand: Operand) -> TensorReport:
+    stored, codes = operand.tensor, operand.quantization or (operand.tensor and operand.tensor.quantization)
+    dtype = codes.dtype if codes else stored.dtype if stored else "float32"
+    return TensorReport(
+        role=operand.role,
+        name=operand.name,
+        dtype=dtype,
+        shape=stored.shape if stored else None,
+        num_bytes=stored.place.num_bytes if stored and stored.place else 0,
+        is_quantized=codes is not None,
+        qmin=codes.qmin if codes else None,
+        qmax=codes.qmax if codes else None,
+        axis=codes.axis if codes else None,
+        group_size=codes.group_size if codes else None,
+    )
