@@ -14,7 +14,7 @@ from qtool.readers.int8_layers import Step, int8_layers
 from qtool.readers.marks import GraphFacts, Marks, node_mark
 from qtool.readers.onnx_file import STAMP_KEY
 from qtool.readers.onnx_layers import layers_of
-from qtool.readers.onnx_messages import NODE_PREFIX, read_model
+from qtool.readers.onnx_messages import NODE_PREFIX, max_parts, read_model
 from qtool.readers.onnx_ops import CALLS_PYTHON, COMPILED, GEMMS, KNOWN_DOMAINS, MATRIX_PRODUCTS, NOT_READ
 from qtool.readers.onnx_program import program_of
 from qtool.readers.onnx_quantization import Quantizations
@@ -56,7 +56,7 @@ def open_onnx(source: Source) -> OpenModel:
         FileFormatError: the file is damaged, or has more parts than are read.
     """
     message = read_model(source, STAMP_KEY)
-    program = program_of(message, source.where)
+    program = program_of(message, max_parts(source.num_bytes))
     storage = Storage(source)
     tensors = {value: storage.tensor(each, program.names[value]) for value, each in program.tensors.items()}
     notes = layers_of(program, tensors, Quantizations(program, tensors, storage))
@@ -118,8 +118,7 @@ def _not_understood(message: ModelMessage, program: Program, nodes: Iterable[Nod
     for each in {each.target: each for each in program.operations}.values():
         if each.domain not in KNOWN_DOMAINS or each.op in NOT_READ:
             yield f"operator {each.target}"[:_MAX_SHOWN]
-    for name in program.sparse:
-        yield f"sparse tensor {name}"[:_MAX_SHOWN]
+    yield from program.left_out
     if message.has_training:
         yield "the graphs that train the model"
     for node in nodes:

@@ -23,6 +23,10 @@ NODE_PREFIX: Final = "qtool."
 SCOPES_KEY: Final = "pkg.torch.onnx.name_scopes"
 """Under which torch.onnx writes the module path of a node, as the text of a list."""
 
+_USEFUL_KEYS: Final = (NODE_PREFIX.encode(), SCOPES_KEY.encode())
+_BEFORE_KEY: Final = 2
+"""Bytes of an entry before its key: number and size, as every writer puts the key first."""
+
 DTYPES: Final = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool",
     10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128", 16: "bfloat16",
@@ -31,11 +35,15 @@ DTYPES: Final = {
 }  # fmt: skip
 """By TensorProto.DataType."""
 
-MAX_FIELDS: Final = 1_000_000
-MAX_PARTS: Final = 100_000
-"""Operators, and tensors, of one file."""
+MAX_FIELDS: Final = 500_000
+BYTES_PER_FIELD: Final = 128
+"""A file may have one field more for so many bytes: what a small one can cost is bounded, and large models are read."""
 
-_MAX_DEPTH: Final = 32
+MAX_PARTS: Final = 20_000
+BYTES_PER_PART: Final = 4096
+"""Operators, and tensors: likewise. Each of them costs up to 100 us."""
+
+_MAX_DEPTH: Final = 128
 """Of subgraphs in subgraphs."""
 
 _MAX_RANK: Final = 64
@@ -147,6 +155,11 @@ class ModelMessage:
     has_training: bool
 
 
+def max_parts(num_bytes: int) -> int:
+    """Return how many operators, and how many tensors, a file of so many bytes may have."""
+    return MAX_PARTS + num_bytes // BYTES_PER_PART
+
+
 def read_model(source: Source, stamp_key: str) -> ModelMessage:
     """Return the messages of an ONNX file; no bytes of weights are read.
 
@@ -160,7 +173,9 @@ class _Reader:
     """Reads one file. Subgraphs wait in a list until the graph around them is read, so that nothing recurs."""
 
     def __init__(self, source: Source, stamp_key: str) -> None:
-        self.messages = Messages(source, "an ONNX file", MAX_FIELDS)
+        max_fields = MAX_FIELDS + source.num_bytes // BYTES_PER_FIELD
+        self.messages = Messages(source, "an ONNX file", max_fields)
+        self.max_parts = max_parts(source.num_bytes)
         self.stamp_key = stamp_key.encode()
         self.where = source.where
         self.num_nodes = 0
@@ -258,7 +273,7 @@ class _Reader:
                     attributes[name] = value
                 graphs += [(name, graph) for graph in inner]
             elif number == 9:
-                words.update(self._words(part))
+                words.update(self._node_words(part))
         domain = "" if texts[7] == "ai.onnx" else texts[7]
         return NodeMessage(
             texts[3], domain, texts[4], texts[8], tuple(values[1]), tuple(values[2]), attributes, tuple(graphs), words
@@ -343,6 +358,13 @@ class _Reader:
         msg = f"{self.where}: tensor {name[:80]!r} has sizes that none can have: {dims[:8]}"
         raise FileFormatError(msg)
 
+    def _node_words(self, found: Field) -> dict[str, str]:
+        """Return an entry of a node's metadata that is of use; of others, which may be many, only the key is seen."""
+        if found.end - found.start > _MAX_NUMBERS_BYTES or found.kind != LENGTH:
+            return {}
+        head = self.messages.head(found, _BEFORE_KEY + max(map(len, _USEFUL_KEYS)))
+        return self._words(found) if head[_BEFORE_KEY:].startswith(_USEFUL_KEYS) else {}
+
     def _words(self, found: Field) -> dict[str, str]:
         """Return an entry of text, and nothing if it is longer than one that is of use."""
         if found.end - found.start > _MAX_NUMBERS_BYTES:
@@ -380,7 +402,7 @@ class _Reader:
         return found
 
     def _counted(self, number: int, what: str) -> int:
-        if number == MAX_PARTS:
-            msg = f"{self.where}: an ONNX file of more than {MAX_PARTS} {what} is not read"
+        if number == self.max_parts:
+            msg = f"{self.where}: an ONNX file of this size with more than {number} {what} has more parts than are read"
             raise FileFormatError(msg)
         return number + 1

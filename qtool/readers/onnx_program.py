@@ -10,8 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from qtool.errors import FileFormatError
-from qtool.readers.onnx_messages import MAX_PARTS, SCOPES_KEY, Reference, TensorMessage
+from qtool.readers.onnx_messages import SCOPES_KEY, Reference, TensorMessage
 from qtool.readers.onnx_ops import KNOWN_DOMAINS
 
 if TYPE_CHECKING:
@@ -29,8 +28,8 @@ _MAX_PREFIX: Final = 200
 _MAX_NAME: Final = 300
 """Characters of an operator's name: one inside functions and subgraphs has theirs before its own."""
 
-_MAX_USES: Final = 1_000_000
-"""Inputs and outputs of all operators together, called functions counted at each call."""
+_USES_PER_OPERATION: Final = 25
+"""Inputs and outputs of all operators together, on average, those of functions counted at each call."""
 
 _QUOTED: Final = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 
@@ -92,7 +91,7 @@ class Program:
         consumers: who reads a value, by its number.
         producers: who makes a value, by its number.
         results: numbers of the values that the model returns.
-        sparse: names of tensors that are stored as sparse ones.
+        left_out: what is not in it, a line each.
     """
 
     operations: Sequence[Operation]
@@ -101,16 +100,16 @@ class Program:
     consumers: Mapping[int, Sequence[Operation]]
     producers: Mapping[int, Operation]
     results: frozenset[int]
-    sparse: tuple[str, ...]
+    left_out: tuple[str, ...]
 
 
-def program_of(model: ModelMessage, where: str) -> Program:
+def program_of(model: ModelMessage, max_operations: int) -> Program:
     """Return what a model runs.
 
-    Raises:
-        FileFormatError: functions call each other too deeply, or it runs too many operators.
+    A model of more operators is cut short, and so is one whose functions and subgraphs run each other too deeply; what
+    is missing is said in `left_out`.
     """
-    return _Builder(model, where).program()
+    return _Builder(model, max_operations).program()
 
 
 @dataclass(slots=True)
@@ -126,13 +125,13 @@ class _Scope:
 
 
 class _Builder:
-    def __init__(self, model: ModelMessage, where: str) -> None:
+    def __init__(self, model: ModelMessage, max_operations: int) -> None:
         self.model = model
-        self.where = where
+        self.max_operations = max_operations
         self.operations: list[Operation] = []
         self.names: list[str] = []
         self.tensors: dict[int, TensorMessage] = {}
-        self.sparse: list[str] = []
+        self.left_out: dict[str, None] = {}
         self.num_uses = 0
         self.num_runs = 0
         self.stack: list[tuple[Iterator[NodeMessage], _Scope]] = []
@@ -140,7 +139,7 @@ class _Builder:
     def program(self) -> Program:
         scope = _Scope("", 0)
         self._enter(self.model.graph, scope)
-        while self.stack:
+        while self.stack and not self._is_too_long():
             nodes, inner = self.stack[-1]
             node = next(nodes, None)
             if node is None:
@@ -153,13 +152,13 @@ class _Builder:
                 consumers[value].append(operation)
         producers = {value: operation for operation in self.operations for value in operation.outputs}
         results = frozenset(scope.values[name] for name in self.model.graph.outputs if name in scope.values)
-        sparse = tuple(self.sparse)
-        return Program(self.operations, self.names, self.tensors, consumers, producers, results, sparse)
+        left_out = tuple(self.left_out)
+        return Program(self.operations, self.names, self.tensors, consumers, producers, results, left_out)
 
     def _enter(self, graph: GraphMessage, scope: _Scope) -> None:
         if scope.depth > _MAX_DEPTH:
-            msg = f"{self.where}: functions and subgraphs that call each other deeper than {_MAX_DEPTH} are not read"
-            raise FileFormatError(msg)
+            self.left_out[f"functions and subgraphs that run each other deeper than {_MAX_DEPTH}"] = None
+            return
         for name in graph.inputs:
             if name not in scope.values:
                 self._define(name, scope)
@@ -168,11 +167,11 @@ class _Builder:
             if value is None or value in self.tensors:
                 value = self._define(tensor.name, scope)
             self.tensors[value] = tensor
-        self.sparse += graph.sparse
+        self.left_out.update((f"sparse tensor {name[:_MAX_NAME]}", None) for name in graph.sparse)
         self.stack.append((iter(graph.nodes), scope))
 
     def _run(self, node: NodeMessage, scope: _Scope) -> None:
-        self._count(len(node.inputs) + len(node.outputs))
+        self.num_uses += len(node.inputs) + len(node.outputs)
         self.num_runs += 1
         inputs = tuple(self._value(name, scope) for name in node.inputs)
         outputs = tuple(self._output(name, scope) for name in node.outputs)
@@ -183,7 +182,7 @@ class _Builder:
             called = _Scope(f"{name[:_MAX_PREFIX]}/", scope.depth + 1, attributes={**body.defaults, **attributes})
             called.values.update(zip(body.inputs, inputs, strict=False))
             called.values.update(zip(body.outputs, outputs, strict=False))
-            self._count(len(body.inputs) + len(body.outputs) + len(called.attributes))
+            self.num_uses += len(body.inputs) + len(body.outputs) + len(called.attributes)
             self._enter(body, called)
             return
         for attribute in attributes.values():
@@ -227,11 +226,11 @@ class _Builder:
         self.names.append(name)
         return len(self.names) - 1
 
-    def _count(self, number: int) -> None:
-        self.num_uses += number
-        if self.num_uses > _MAX_USES or self.num_runs > MAX_PARTS or len(self.tensors) > MAX_PARTS:
-            msg = f"{self.where}: an ONNX file that runs more than {MAX_PARTS} operators is not read"
-            raise FileFormatError(msg)
+    def _is_too_long(self) -> bool:
+        if self.num_uses <= _USES_PER_OPERATION * self.max_operations and self.num_runs <= self.max_operations:
+            return False
+        self.left_out[f"what is run after {self.num_runs} operators"] = None
+        return True
 
 
 def _given(attributes: Mapping[str, Attribute], of_caller: Mapping[str, Attribute]) -> Mapping[str, Attribute]:

@@ -81,6 +81,7 @@ class Quantizations:
         self._tensors = tensors
         self._storage = storage
         self._numbers: dict[int, tuple[float, ...] | None] = {}
+        self._known: dict[tuple[object, ...], Quantization] = {}
 
     def constant(self, value: int) -> int | None:
         """Return the number of the stored tensor that a value is; None for one that is worked out."""
@@ -131,18 +132,21 @@ class Quantizations:
             limits: smallest and largest code, if smaller than the dtype's.
             group: neighbours that share a scale, or 0.
         """
-        qmin, qmax = limits or code_limits(dtype)
-        stored = self.constant(scale)
-        is_one = stored is None or (self._tensors[stored].num_elements == 1 and not group)
-        return Quantization(
-            dtype=dtype,
-            qmin=qmin,
-            qmax=qmax,
-            scale=self.parameters(scale) or None,
-            zero_point=self.parameters(zero_point),
-            axis=None if is_one else axis,
-            group_size=group if group > 0 else None,
-        )
+        key = (dtype, scale, zero_point, axis, limits, group)
+        if key not in self._known:
+            qmin, qmax = limits or code_limits(dtype)
+            stored = self.constant(scale)
+            is_one = stored is None or (self._tensors[stored].num_elements == 1 and not group)
+            self._known[key] = Quantization(
+                dtype=dtype,
+                qmin=qmin,
+                qmax=qmax,
+                scale=self.parameters(scale) or None,
+                zero_point=self.parameters(zero_point),
+                axis=None if is_one else axis,
+                group_size=group if group > 0 else None,
+            )
+        return self._known[key]
 
     def of_quantize(self, operation: Operation) -> Quantization:
         """Return what a QuantizeLinear makes, without the Clip behind it."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
+from qtool.errors import FileFormatError
 from qtool.readers.facts import BITS, Place, Tensor
 from qtool.readers.onnx_external import ExternalData
 from qtool.readers.onnx_messages import MAX_FIELDS
 from qtool.readers.protobuf import Messages, signed
-from qtool.readers.risks import Risk, RiskKind
+from qtool.readers.risks import Risk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +50,11 @@ class Storage:
         self.risks: dict[Risk, None] = {}
 
     def tensor(self, message: TensorMessage, name: str) -> Tensor:
-        """Return a tensor under a name, with the place of its bytes where there is one."""
+        """Return a tensor under a name, with the place of its bytes where there is one.
+
+        Raises:
+            FileFormatError: it has another number of bytes than its dtype and sizes need.
+        """
         bare = Tensor(name=name, dtype=message.dtype, shape=message.dims, place=None)
         place = self._place(message, bare)
         return bare if place is None else Tensor(name=name, dtype=message.dtype, shape=message.dims, place=place)
@@ -72,26 +77,29 @@ class Storage:
     def _place(self, message: TensorMessage, tensor: Tensor) -> Place | None:
         if message.dtype not in BITS:
             return None
-        found = self._own_place(message, tensor)
-        if message.external is not None:
-            found = self._external.place(message, tensor.num_bytes)
+        if message.external is None:
+            return self._own_place(message, tensor)
+        found = self._external.place(message, tensor.num_bytes)
         if isinstance(found, Risk):
             if len(self.risks) < _MAX_RISKS:
                 self.risks[found] = None
             return None
         return found
 
-    def _own_place(self, message: TensorMessage, tensor: Tensor) -> Place | Risk | None:
+    def _own_place(self, message: TensorMessage, tensor: Tensor) -> Place | None:
         """Return where a tensor's bytes lie in the file; None if its values are no plain bytes."""
-        if len(message.values) != 1 or message.external is not None:
+        if len(message.values) != 1:
             return None
         (field,) = message.values
         if field.number not in _PLAIN or message.dtype not in _PLAIN_DTYPES.get(field.number, (message.dtype,)):
             return None
         size = field.end - field.start
         if size != tensor.num_bytes:
-            detail = f"tensor {tensor.name[:200]!r} has {size} bytes, and its dtype and sizes need {tensor.num_bytes}"
-            return Risk(RiskKind.MISSING_DATA, self._source.where, detail)
+            msg = (
+                f"{self._source.where}: tensor {tensor.name[:200]!r} has {size} bytes, and its dtype and sizes need "
+                f"{tensor.num_bytes}; the file is damaged, get it again from its source"
+            )
+            raise FileFormatError(msg)
         return Place(part="", offset=field.start, num_bytes=size)
 
     def _plain(self, tensor: Tensor) -> tuple[float, ...] | None:

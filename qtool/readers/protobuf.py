@@ -70,10 +70,10 @@ class Messages:
             tag, start = self._varint(start, end)
             number, kind = tag >> 3, tag & 7
             value = size = 0
-            if kind == VARINT:
-                value, start = self._varint(start, end)
-            elif kind == LENGTH:
+            if kind == LENGTH:
                 size, start = self._varint(start, end)
+            elif kind == VARINT:
+                value, start = self._varint(start, end)
             elif kind == FIXED32:
                 size = 4
             elif kind == FIXED64:
@@ -109,10 +109,14 @@ class Messages:
         """
         if field.kind != LENGTH or field.end - field.start > _MAX_TEXT_BYTES:
             raise self.damaged()
-        start = field.start - self._window_start
-        if start >= 0 and field.end - self._window_start <= len(self._window):
-            return self._window[start : field.end - self._window_start].decode("utf-8", "replace")
-        return self.bytes_of(field).decode("utf-8", "replace")
+        return self.head(field, _MAX_TEXT_BYTES).decode("utf-8", "replace")
+
+    def head(self, field: Field, num_bytes: int) -> bytes:
+        """Return the first bytes of a field, at most so many."""
+        start, end = field.start, min(field.end, field.start + num_bytes)
+        if start >= self._window_start and end - self._window_start <= len(self._window):
+            return self._window[start - self._window_start : end - self._window_start]
+        return self._source.read(start, end - start)
 
     def _count(self) -> None:
         self._num_fields += 1
@@ -125,14 +129,13 @@ class Messages:
         if not self._window_start <= start <= self._last_start:
             self._move(start)
         at = start - self._window_start
+        if start < end and at < len(self._window) and (byte := self._window[at]) < 0x80:
+            return byte, start + 1
         value = 0
-        for shift, byte in enumerate(self._window[at : at + _VARINT_BYTES]):
+        for shift, byte in enumerate(self._window[at : at + min(_VARINT_BYTES, end - start)]):
             value |= (byte & 0x7F) << 7 * shift
             if byte < 0x80:
-                start += shift + 1
-                if start > end:
-                    break
-                return value & _ALL_BITS, start
+                return value & _ALL_BITS, start + shift + 1
         raise self.damaged()
 
     def _move(self, start: int) -> None:
