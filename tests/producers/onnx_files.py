@@ -21,7 +21,7 @@ from tests.producers.producer import (
     batch,
     net,
     producer,
-)  # fmt: skip
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -92,11 +92,21 @@ QDQ, QOPERATOR = ort.QuantFormat.QDQ, ort.QuantFormat.QOperator
 PRODUCERS: tuple[Producer, ...] = (
     producer("torch.onnx: float", exported, ONNX, "pytorch", {FLOAT: 3}, quick=True),
     producer("torch.onnx: float, weights beside it", with_data_beside, ONNX, "pytorch", {FLOAT: 3}),
-    producer("onnxruntime: QDQ, per channel", static(QDQ, per_channel=True), ONNX, ORT, {STATIC: 3}, CHANNEL, quick=True),
+    producer(
+        "onnxruntime: QDQ, per channel", static(QDQ, per_channel=True), ONNX, ORT, {STATIC: 3}, CHANNEL, quick=True
+    ),
     producer("onnxruntime: QDQ, per tensor", static(QDQ, per_channel=False), ONNX, ORT, {STATIC: 3}, TENSOR),
-    producer("onnxruntime: QDQ, signed", static(QDQ, per_channel=True, activation=ort.QuantType.QInt8), ONNX, ORT, {STATIC: 3},
-             CHANNEL),
+    producer(
+        "onnxruntime: QDQ, signed",
+        static(QDQ, per_channel=True, activation=ort.QuantType.QInt8),
+        ONNX,
+        ORT,
+        {STATIC: 3},
+        CHANNEL,
+    ),
     producer("onnxruntime: QOperator", static(QOPERATOR, per_channel=False), ONNX, ORT, {STATIC: 3}, TENSOR),
-    producer("onnxruntime: QOperator, per channel", static(QOPERATOR, per_channel=True), ONNX, ORT, {STATIC: 3}, CHANNEL),
+    producer(
+        "onnxruntime: QOperator, per channel", static(QOPERATOR, per_channel=True), ONNX, ORT, {STATIC: 3}, CHANNEL
+    ),
     producer("onnxruntime: dynamic", dynamic, ONNX, ORT, {DYNAMIC: 3}, TENSOR),
-)  # fmt: skip
+)

@@ -28,7 +28,7 @@ from tests.producers.producer import (
     batch,
     net,
     producer,
-)  # fmt: skip
+)
 from tests.producers.torch_files import saved
 
 if TYPE_CHECKING:
@@ -111,17 +111,40 @@ def exported(form: str) -> Callable[[Path], None]:
 CHECKPOINT, PT2, TENSORS = FileKind.CHECKPOINT, FileKind.PT2, FileKind.SAFETENSORS
 THREE, INT8 = {FLOAT: 3}, {STATIC: 3}
 TORCHAO: tuple[Producer, ...] = (
-    producer("torchao: int8 weights, state dict", saved(lambda: torchao_model("Int8WeightOnlyConfig").state_dict()),
-             CHECKPOINT, "torchao", {FLOAT: 2, WEIGHT_ONLY: 1}, CHANNEL),
-    producer("torchao: dynamic int8, state dict",
-             saved(lambda: torchao_model("Int8DynamicActivationInt8WeightConfig").state_dict()),
-             CHECKPOINT, "torchao", {FLOAT: 2, DYNAMIC: 1}, CHANNEL),
-    producer("torchao: int8 weights, exported", torchao_exported("Int8WeightOnlyConfig"), PT2, "torch",
-             {FLOAT: 2, WEIGHT_ONLY: 1}, CHANNEL),
-    producer("torchao: dynamic int8, exported", torchao_exported("Int8DynamicActivationInt8WeightConfig"), PT2, "torch",
-             {FLOAT: 2, DYNAMIC: 1}, CHANNEL),
+    producer(
+        "torchao: int8 weights, state dict",
+        saved(lambda: torchao_model("Int8WeightOnlyConfig").state_dict()),
+        CHECKPOINT,
+        "torchao",
+        {FLOAT: 2, WEIGHT_ONLY: 1},
+        CHANNEL,
+    ),
+    producer(
+        "torchao: dynamic int8, state dict",
+        saved(lambda: torchao_model("Int8DynamicActivationInt8WeightConfig").state_dict()),
+        CHECKPOINT,
+        "torchao",
+        {FLOAT: 2, DYNAMIC: 1},
+        CHANNEL,
+    ),
+    producer(
+        "torchao: int8 weights, exported",
+        torchao_exported("Int8WeightOnlyConfig"),
+        PT2,
+        "torch",
+        {FLOAT: 2, WEIGHT_ONLY: 1},
+        CHANNEL,
+    ),
+    producer(
+        "torchao: dynamic int8, exported",
+        torchao_exported("Int8DynamicActivationInt8WeightConfig"),
+        PT2,
+        "torch",
+        {FLOAT: 2, DYNAMIC: 1},
+        CHANNEL,
+    ),
     producer("torchao: PT2E for x86, exported", pt2e, PT2, "torch", INT8, CHANNEL),
-)  # fmt: skip
+)
 SAFETENSORS: tuple[Producer, ...] = (
     producer("safetensors: float", tensors, TENSORS, "", THREE, quick=True),
     producer("safetensors: int8 with scales", int8_tensors, TENSORS, "", {WEIGHT_ONLY: 3}, CHANNEL, quick=True),
@@ -129,9 +152,13 @@ SAFETENSORS: tuple[Producer, ...] = (
 QTOOL: tuple[Producer, ...] = (
     producer("qtool: prepared", of_qtool(prepared), PT2, "qtool", {FAKE: 3}, ("float32", "channel")),
     producer("qtool: trained", of_qtool(trained), PT2, "qtool", {FAKE: 3}, ("float32", "channel")),
-    producer("qtool: converted", of_qtool(lambda: qtool.convert(copy.deepcopy(prepared()))), PT2, "qtool", INT8, CHANNEL),
+    producer(
+        "qtool: converted", of_qtool(lambda: qtool.convert(copy.deepcopy(prepared()))), PT2, "qtool", INT8, CHANNEL
+    ),
     producer("qtool: exported as ONNX", exported("onnx"), FileKind.ONNX, "qtool", INT8, CHANNEL),
     producer("qtool: exported as pt2", exported("pt2"), PT2, "qtool", INT8, CHANNEL),
-    producer("qtool: exported as TorchScript", exported("torchscript"), FileKind.TORCHSCRIPT, "qtool|torch", INT8, CHANNEL),
-)  # fmt: skip
+    producer(
+        "qtool: exported as TorchScript", exported("torchscript"), FileKind.TORCHSCRIPT, "qtool|torch", INT8, CHANNEL
+    ),
+)
 PRODUCERS = TORCHAO + SAFETENSORS + QTOOL

@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STATIC, DYNAMIC, WEIGHT_ONLY, FAKE, FLOAT = (
-    Compute.STATIC, Compute.DYNAMIC, Compute.WEIGHT_ONLY, Compute.FAKE_QUANTIZED, Compute.FLOAT
-)  # fmt: skip
+    Compute.STATIC,
+    Compute.DYNAMIC,
+    Compute.WEIGHT_ONLY,
+    Compute.FAKE_QUANTIZED,
+    Compute.FLOAT,
+)
 CHANNEL, TENSOR = ("int8", "channel"), ("int8", "tensor")
 """Dtype and granularity of a weight."""
 

@@ -24,7 +24,7 @@ from tests.producers.producer import (
     engine,
     net,
     producer,
-)  # fmt: skip
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,10 +130,21 @@ INT8 = {STATIC: 3}
 SCRIPT, CHECKPOINT, MODULE = FileKind.TORCHSCRIPT, FileKind.CHECKPOINT, FileKind.MODULE
 FLOATS: tuple[Producer, ...] = (
     producer("torch: state dict", saved(lambda: net().state_dict()), CHECKPOINT, "torch", THREE, quick=True),
-    producer("torch: older state dict", saved(lambda: net().state_dict(), zipped=False), CHECKPOINT, "torch", THREE,
-             quick=True),
-    producer("torch: a checkpoint of a training", saved(lambda: {"epoch": 3, "model": net().state_dict()}), CHECKPOINT,
-             "torch", THREE),
+    producer(
+        "torch: older state dict",
+        saved(lambda: net().state_dict(), zipped=False),
+        CHECKPOINT,
+        "torch",
+        THREE,
+        quick=True,
+    ),
+    producer(
+        "torch: a checkpoint of a training",
+        saved(lambda: {"epoch": 3, "model": net().state_dict()}),
+        CHECKPOINT,
+        "torch",
+        THREE,
+    ),
     producer("torch: whole module", saved(net), MODULE, "torch", THREE, quick=True),
     producer("torch: older whole module", saved(net, zipped=False), MODULE, "torch", THREE),
     producer("torch: scripted", script(net), SCRIPT, "torch", THREE, quick=True),
@@ -142,46 +153,121 @@ FLOATS: tuple[Producer, ...] = (
     producer("torch: mobile (.ptl)", script(net, "mobile"), SCRIPT, "torch", THREE),
     producer("torch: exported program", exported, FileKind.PT2, "torch", THREE),
     producer("torch: compiled by AOTInductor", compiled, FileKind.AOTI, "AOTInductor", {}),
-)  # fmt: skip
+)
 QUANTIZED: tuple[Producer, ...] = (
     *(
-        producer(f"torch.ao: eager on {name}, state dict", quiet(saved(lambda name=name: eager(name).state_dict()), name),
-                 CHECKPOINT, "torch.ao", INT8, weight, quick=name == "qnnpack")
+        producer(
+            f"torch.ao: eager on {name}, state dict",
+            quiet(saved(lambda name=name: eager(name).state_dict()), name),
+            CHECKPOINT,
+            "torch.ao",
+            INT8,
+            weight,
+            quick=name == "qnnpack",
+        )
         for name, weight in ENGINES.items()
     ),
     *(
-        producer(f"torch.ao: eager on {name}, scripted", quiet(script(lambda name=name: eager(name)), name),
-                 SCRIPT, "torch", INT8, weight, quick=name == "fbgemm")
+        producer(
+            f"torch.ao: eager on {name}, scripted",
+            quiet(script(lambda name=name: eager(name)), name),
+            SCRIPT,
+            "torch",
+            INT8,
+            weight,
+            quick=name == "fbgemm",
+        )
         for name, weight in ENGINES.items()
     ),
     *(
-        producer(f"torch.ao: FX on {name}, state dict", quiet(saved(lambda name=name: graph_mode(name).state_dict()), name),
-                 CHECKPOINT, "torch.ao", INT8, weight)
+        producer(
+            f"torch.ao: FX on {name}, state dict",
+            quiet(saved(lambda name=name: graph_mode(name).state_dict()), name),
+            CHECKPOINT,
+            "torch.ao",
+            INT8,
+            weight,
+        )
         for name, weight in ENGINES.items()
     ),
     *(
-        producer(f"torch.ao: FX on {name}, traced", quiet(script(lambda name=name: graph_mode(name), "traced"), name),
-                 SCRIPT, "torch", INT8, weight)
+        producer(
+            f"torch.ao: FX on {name}, traced",
+            quiet(script(lambda name=name: graph_mode(name), "traced"), name),
+            SCRIPT,
+            "torch",
+            INT8,
+            weight,
+        )
         for name, weight in ENGINES.items()
     ),
     producer("torch.ao: eager, whole module", quiet(saved(lambda: eager("fbgemm"))), MODULE, "torch.ao", INT8, CHANNEL),
-    producer("torch.ao: eager, older form", quiet(saved(lambda: eager("fbgemm").state_dict(), zipped=False)), CHECKPOINT,
-             "torch.ao", INT8, CHANNEL),
-    producer("torch.ao: eager, traced", quiet(script(lambda: eager("fbgemm"), "traced")), SCRIPT, "torch", INT8, CHANNEL),
-    producer("torch.ao: eager, frozen", quiet(script(lambda: eager("fbgemm"), "frozen")), SCRIPT, "torch", INT8, CHANNEL),
-    producer("torch.ao: eager, mobile", quiet(script(lambda: eager("qnnpack"), "mobile"), "qnnpack"), SCRIPT, "torch", INT8,
-             TENSOR),
-    producer("torch.ao: dynamic, state dict", quiet(saved(lambda: dynamic().state_dict())), CHECKPOINT, "torch.ao",
-             {FLOAT: 2, DYNAMIC: 1}, TENSOR, quick=True),
+    producer(
+        "torch.ao: eager, older form",
+        quiet(saved(lambda: eager("fbgemm").state_dict(), zipped=False)),
+        CHECKPOINT,
+        "torch.ao",
+        INT8,
+        CHANNEL,
+    ),
+    producer(
+        "torch.ao: eager, traced", quiet(script(lambda: eager("fbgemm"), "traced")), SCRIPT, "torch", INT8, CHANNEL
+    ),
+    producer(
+        "torch.ao: eager, frozen", quiet(script(lambda: eager("fbgemm"), "frozen")), SCRIPT, "torch", INT8, CHANNEL
+    ),
+    producer(
+        "torch.ao: eager, mobile",
+        quiet(script(lambda: eager("qnnpack"), "mobile"), "qnnpack"),
+        SCRIPT,
+        "torch",
+        INT8,
+        TENSOR,
+    ),
+    producer(
+        "torch.ao: dynamic, state dict",
+        quiet(saved(lambda: dynamic().state_dict())),
+        CHECKPOINT,
+        "torch.ao",
+        {FLOAT: 2, DYNAMIC: 1},
+        TENSOR,
+        quick=True,
+    ),
     producer("torch.ao: dynamic, scripted", quiet(script(dynamic)), SCRIPT, "torch", {FLOAT: 2, DYNAMIC: 1}, TENSOR),
-    producer("torch.ao: dynamic, whole module", quiet(saved(dynamic)), MODULE, "torch.ao", {FLOAT: 2, DYNAMIC: 1}, TENSOR),
-    producer("torch.ao: dynamic in float16, state dict", quiet(saved(lambda: dynamic(torch.float16).state_dict())), CHECKPOINT,
-             "torch.ao", {FLOAT: 2, WEIGHT_ONLY: 1}, ("float16", "tensor")),
-    producer("torch.ao: dynamic in float16, scripted", quiet(script(lambda: dynamic(torch.float16))), SCRIPT, "torch",
-             {FLOAT: 2, WEIGHT_ONLY: 1}, ("float16", "tensor")),
-    producer("torch.ao: QAT, state dict", quiet(saved(lambda: observed("fbgemm").state_dict())), CHECKPOINT, "torch.ao",
-             {FAKE: 3}, ("float32", "tensor"), quick=True),
-    producer("torch.ao: FX QAT, state dict", quiet(saved(lambda: graph_mode_qat("fbgemm").state_dict())), CHECKPOINT,
-             "torch.ao", {FAKE: 3}),
-)  # fmt: skip
+    producer(
+        "torch.ao: dynamic, whole module", quiet(saved(dynamic)), MODULE, "torch.ao", {FLOAT: 2, DYNAMIC: 1}, TENSOR
+    ),
+    producer(
+        "torch.ao: dynamic in float16, state dict",
+        quiet(saved(lambda: dynamic(torch.float16).state_dict())),
+        CHECKPOINT,
+        "torch.ao",
+        {FLOAT: 2, WEIGHT_ONLY: 1},
+        ("float16", "tensor"),
+    ),
+    producer(
+        "torch.ao: dynamic in float16, scripted",
+        quiet(script(lambda: dynamic(torch.float16))),
+        SCRIPT,
+        "torch",
+        {FLOAT: 2, WEIGHT_ONLY: 1},
+        ("float16", "tensor"),
+    ),
+    producer(
+        "torch.ao: QAT, state dict",
+        quiet(saved(lambda: observed("fbgemm").state_dict())),
+        CHECKPOINT,
+        "torch.ao",
+        {FAKE: 3},
+        ("float32", "tensor"),
+        quick=True,
+    ),
+    producer(
+        "torch.ao: FX QAT, state dict",
+        quiet(saved(lambda: graph_mode_qat("fbgemm").state_dict())),
+        CHECKPOINT,
+        "torch.ao",
+        {FAKE: 3},
+    ),
+)
 PRODUCERS = FLOATS + QUANTIZED
