@@ -24,7 +24,7 @@ from qtool.lowering.engine_switch import packing_for
 from qtool.readers.archive import read_archive
 from qtool.readers.facts import FileKind
 from qtool.readers.marks import MARK, Marks, collect
-from qtool.readers.onnx_graph import read_onnx
+from qtool.readers.onnx_graph import open_onnx
 from qtool.readers.program_marks import program_facts
 from qtool.readers.script_marks import script_facts
 from qtool.readers.source import opened_source
@@ -80,7 +80,7 @@ def left_in_file(data: bytes) -> Left:
 def _marks(kind, data) -> Marks:
     if kind is FileKind.ONNX:
         with opened_source(data) as source:
-            return read_onnx(source).graph.marks
+            return open_onnx(source).facts.graph.marks
     readers = {FileKind.PT2: program_facts, FileKind.TORCHSCRIPT: script_facts}
     if kind not in readers:
         return Marks()
