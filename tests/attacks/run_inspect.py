@@ -43,7 +43,7 @@ _READABLE = (
     *(path for path in sys.path if path and not ROOT.is_relative_to(path)),
 )
 """Code is read when it is imported, and what this machine is."""
-_FORBIDDEN = ("os.", "subprocess.", "socket.", "pickle.", "shutil.", "tempfile.", "ctypes.", "marshal.", "urllib.",
+_FORBIDDEN = ("os.", "subprocess.", "socket.", "pickle.", "shutil.", "tempfile.", "ctypes.", "urllib.",
               "shelve.", "sqlite3.", "code.", "pty.", "webbrowser.", "builtins.input")  # fmt: skip
 _HARMLESS = ("os.listdir", "os.scandir", "os.getxattr", "os.putenv", "os.unsetenv")
 _FORBIDDEN_IMPORTS = ("torch", "torchvision", "pickle", "onnx", "safetensors", "executorch", "google")
