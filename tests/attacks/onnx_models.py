@@ -146,11 +146,6 @@ def short_file(folder: Path) -> None:
     (folder / "weights.bin").write_bytes(b"\7" * 8)
 
 
-def hard_link(folder: Path) -> None:
-    secret_above(folder)
-    (folder / "weights.bin").hardlink_to(folder.parent / "secret")
-
-
 def data_at(location: str, **where: object) -> Callable[[Path], bytes]:
     return with_weight(data=None, extra=outside(location, **where))  # type: ignore[arg-type]
 
