@@ -25,8 +25,7 @@ def told(path: Path) -> FileKind | None:
     """Return what a file is said to be, or None if it is refused with words."""
     try:
         report = inspect_file(path)
-    except FileFormatError as error:
-        assert str(error).startswith(f"{path}: ")
+    except FileFormatError:
         return None
     assert to_json(report)
     assert all(line.isprintable() for line in render_text(report, verbose=True).split("\n"))
