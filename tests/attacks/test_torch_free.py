@@ -17,6 +17,8 @@ OPTIONS = (
     ("--verbose",),
     ("--json",),
     ("--backend", "qnnpack", "--isa", "no-vnni"),
+    ("--markdown",),
+    ("--html", "-"),
 )
 HEAVY = {"torch", "torchvision", "pydantic", "yaml", "onnx", "safetensors", "executorch", "sympy"}
 
@@ -30,7 +32,8 @@ def outcomes(tmp_path_factory):
         (folder / str(number)).mkdir()
         path = folder / str(number) / "model"
         path.write_bytes(sample(name))
-        jobs.append({"lines": [["inspect", str(path), *option] for option in OPTIONS], "folder": str(path.parent)})
+        lines = [["inspect", str(path), *option] for option in (*OPTIONS, (str(path),), (str(path), "--json"))]
+        jobs.append({"lines": lines, "folder": str(path.parent)})
     (folder / "jobs").write_text(json.dumps(jobs))
     command = [sys.executable, "-W", "error", "-m", "tests.attacks.run_inspect", folder / "jobs", folder / "results"]
     subprocess.run(command, cwd=ROOT, env=environment(), check=True, timeout=120)
