@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from qtool.readers.onnx_nodes import Notes
     from qtool.readers.onnx_program import Operation
 
+_MAX_OUTPUTS: Final = 16
+"""Of a Split that are looked at in search of one that is quantized."""
+
 _JOINS: Final = frozenset({Op.ADD, Op.MUL, Op.CAT})
 
 
@@ -135,8 +138,9 @@ def _keeps(notes: Notes, operation: Operation, source: Flow) -> Flow | None:
 def _unweighted(notes: Notes, operation: Operation) -> Flow | None:
     """Note down an operator whose inputs were all codes and whose result becomes codes."""
     op = _pattern(operation)
-    behind = notes.quantizations.behind(operation.outputs[0])
-    if behind.quantization is None:
+    found = ((value, notes.quantizations.behind(value)) for value in operation.outputs[:_MAX_OUTPUTS])
+    value, behind = next((each for each in found if each[1].quantization is not None), (LEFT_OUT, None))
+    if behind is None:
         return None
     indexes = range(len(operation.inputs)) if op in _JOINS else _data_inputs(operation)
     flows = [notes.flow(operation.input(index)) for index in indexes if operation.input(index) != LEFT_OUT]
@@ -145,7 +149,7 @@ def _unweighted(notes: Notes, operation: Operation) -> Flow | None:
     if all(flow.quantization is None or flow.is_codes or flow.tensor is not None for flow in flows):
         return None
     operands = [notes.operand(Role.INPUT, value) for value in operation.inputs[: len(flows)] if value != LEFT_OUT]
-    operands.append(notes.operand(Role.OUTPUT, operation.outputs[0], behind.quantization))
+    operands.append(notes.operand(Role.OUTPUT, value, behind.quantization))
     compute = Compute.DYNAMIC if any(flow.is_dynamic for flow in flows) else Compute.STATIC
     return _noted(notes, operation, op, compute, operands, behind, None)
 
@@ -159,7 +163,7 @@ def _noted(
     behind: Behind,
     weight: int | None,
 ) -> Flow:
-    name = notes.note(operation, op, compute, operands, activation=behind.activation, weight_index=weight)
+    name = notes.note(operation, op, compute, operands, behind=behind, weight_index=weight)
     notes.absorb(behind.absorbed, name)
     return Flow(makers=(name,))
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from qtool.readers.onnx_codes import DYNAMIC_INPUT, blockwise, on_codes
 from qtool.readers.onnx_floats import layer
+from qtool.readers.onnx_messages import DTYPES
 from qtool.readers.onnx_nodes import Notes
 from qtool.readers.onnx_ops import BLOCKWISE, CAST, CLIP, DEQUANTIZE, DYNAMIC_QUANTIZE, INTEGER, MOVES, QUANTIZE
 from qtool.readers.onnx_quantization import UNKNOWN, Flow, is_integer
@@ -62,6 +63,9 @@ def _clip(notes: Notes, operation: Operation) -> Flow:
 def _cast(notes: Notes, operation: Operation) -> Flow:
     source = notes.flow(operation.input(0))
     is_stored_integer = source.tensor is not None and is_integer(source.tensor.dtype)
+    dtype = source.quantization.dtype if source.is_codes and source.quantization is not None else None
+    if dtype is not None and dtype == DTYPES.get(operation.integer("to", 0)):
+        return source
     if source.is_codes or (is_stored_integer and source.quantization is None):
         return Flow(makers=source.makers)
     return source

@@ -10,7 +10,7 @@ from qtool.readers.facts import Compute, Node, Operand, Quantization, Role
 from qtool.readers.onnx_messages import NODE_PREFIX
 from qtool.readers.onnx_ops import CONVOLUTIONS, DEQUANTIZE, GEMMS, INTEGER, MATRIX_PRODUCTS
 from qtool.readers.onnx_program import LEFT_OUT
-from qtool.readers.onnx_quantization import UNKNOWN, Flow, code_limits
+from qtool.readers.onnx_quantization import NOTHING_BEHIND, UNKNOWN, Behind, Flow, code_limits
 from qtool.types import Op
 
 if TYPE_CHECKING:
@@ -72,13 +72,14 @@ class Notes:
         operands: Sequence[Operand],
         *,
         form: str = QDQ,
-        activation: str | None = None,
+        behind: Behind = NOTHING_BEHIND,
         weight_index: int | None = None,
         note: str = "",
     ) -> str:
         """Add a node and return its name."""
         weight = next((each for each in operands if each.role is Role.WEIGHT), None)
-        name = self._unique(operation.words.get(NAME_WORD) or operation.name)
+        edge = "" if compute is Compute.FLOAT else behind.edge
+        name = self._unique(operation.words.get(NAME_WORD) or edge or operation.name)
         makers = (maker for value in operation.inputs if value != LEFT_OUT for maker in self.flow(value).makers)
         node = Node(
             name=name,
@@ -86,7 +87,7 @@ class Notes:
             target=operation.target,
             compute=compute,
             operands=tuple(operands),
-            activation=activation or _fused(operation),
+            activation=behind.activation or _fused(operation),
             groups=operation.integer("group", 1) if "Conv" in operation.op else None,
             is_weight_in_out=self._is_in_out(operation, weight_index) if weight is not None else False,
             reads=tuple(dict.fromkeys(makers)),

@@ -82,7 +82,7 @@ PATTERNS: Final = {
     "Tanh": Op.TANH, "Softmax": Op.SOFTMAX, "HardSwish": Op.HARDSWISH, "LeakyRelu": Op.LEAKY_RELU,
     "Reshape": Op.LAYOUT, "Flatten": Op.LAYOUT, "Squeeze": Op.LAYOUT, "Unsqueeze": Op.LAYOUT, "Transpose": Op.LAYOUT,
     "Slice": Op.LAYOUT, "Split": Op.LAYOUT, "Pad": Op.LAYOUT, "Expand": Op.LAYOUT, "Tile": Op.LAYOUT,
-    "Gather": Op.LAYOUT, "DepthToSpace": Op.LAYOUT, "SpaceToDepth": Op.LAYOUT,
+    "Gather": Op.LAYOUT, "GatherND": Op.LAYOUT, "DepthToSpace": Op.LAYOUT, "SpaceToDepth": Op.LAYOUT,
 }  # fmt: skip
 """Patterns of operators without weights."""
 

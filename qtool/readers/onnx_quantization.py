@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from qtool.readers.facts import BITS, Quantization
-from qtool.readers.onnx_messages import DTYPES
+from qtool.readers.onnx_messages import DTYPES, NODE_PREFIX
 from qtool.readers.onnx_ops import CAST, CLIP, DEQUANTIZE, MOVES, QUANTIZE
 from qtool.readers.onnx_program import LEFT_OUT
 from qtool.readers.onnx_tensors import MAX_NUMBERS
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _FLOAT_LIMITS: Final = {"float8_e4m3fn": 448, "float8_e5m2": 57344, "float8_e4m3fnuz": 240, "float8_e5m2fnuz": 57344,
                         "float4_e2m1fn": 6}  # fmt: skip
 """Largest finite number of each. Source: docs/technical/float8.md and float4.md of onnx."""
+
+EDGE_WORD: Final = f"{NODE_PREFIX}edge"
+"""Key of a quantize's metadata under which `qtool export` writes the name of the edge."""
 
 _MAX_STEPS: Final = 6
 """Operators that are stepped over in search of a constant, or of the quantize behind a layer."""
@@ -66,11 +69,16 @@ class Behind:
         quantization: of the layer's result; None if it stays float.
         activation: what stands between.
         absorbed: operators between, which belong to the layer.
+        edge: what `qtool export` calls the result; empty if it is somebody else's.
     """
 
     quantization: Quantization | None = None
     activation: str | None = None
     absorbed: tuple[Operation, ...] = ()
+    edge: str = ""
+
+
+NOTHING_BEHIND: Final = Behind()
 
 
 class Quantizations:
@@ -201,9 +209,10 @@ class Quantizations:
         absorbed: list[Operation] = []
         activation = None
         for _ in range(_MAX_STEPS):
-            found = self._quantize_behind(value)
-            if found is not None:
-                return Behind(found, activation, tuple(absorbed))
+            quantize = self._quantize_behind(value)
+            if quantize is not None:
+                edge = quantize.words.get(EDGE_WORD, "")
+                return Behind(self._clipped_behind(quantize), activation, tuple(absorbed), edge)
             only = self.only_reader(value)
             if only is None or not only.outputs:
                 break
@@ -213,20 +222,21 @@ class Quantizations:
                 break
             absorbed.append(only)
             value = only.outputs[0]
-        return Behind()
+        return NOTHING_BEHIND
 
     def only_reader(self, value: int) -> Operation | None:
         """Return the one operator that reads a value; None if the model returns it, or several or none read it."""
         readers = self._program.consumers.get(value, ())
         return readers[0] if len(readers) == 1 and value not in self._program.results else None
 
-    def _quantize_behind(self, value: int) -> Quantization | None:
+    def _quantize_behind(self, value: int) -> Operation | None:
         readers = islice(self._program.consumers.get(value, ()), _MAX_READERS)
-        quantize = next((each for each in readers if each.op == QUANTIZE and each.input(0) == value), None)
-        if quantize is None or not quantize.outputs:
-            return None
+        return next((each for each in readers if each.op == QUANTIZE and each.input(0) == value), None)
+
+    def _clipped_behind(self, quantize: Operation) -> Quantization:
+        """Return what a QuantizeLinear and the Clip behind it make."""
         found = self.of_quantize(quantize)
-        clip = self.only_reader(quantize.outputs[0])
+        clip = self.only_reader(quantize.outputs[0]) if quantize.outputs else None
         return self.clipped(clip, found) if clip is not None and clip.op == CLIP else found
 
     def dequantize_behind(self, value: int) -> Operation | None:
