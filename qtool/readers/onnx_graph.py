@@ -75,7 +75,6 @@ def open_onnx(source: Source) -> OpenModel:
         where=source.where,
         kind=FileKind.ONNX,
         num_bytes=source.num_bytes,
-        bytes_by_dtype=_bytes_by_dtype(tensors.values()),
         stamp=stamp if isinstance(stamp, Stamp) else None,
         stamp_problem=stamp if isinstance(stamp, StampProblem) else None,
         plan_json=None,
@@ -86,17 +85,6 @@ def open_onnx(source: Source) -> OpenModel:
         model=model,
     )
     return OpenModel(facts, storage.blocks)
-
-
-def _bytes_by_dtype(tensors: Iterable[Tensor]) -> tuple[tuple[str, int], ...]:
-    """Return the bytes that tensors take by dtype, most first; those that share their bytes count once."""
-    sizes: Counter[str] = Counter()
-    seen = set()
-    for tensor in tensors:
-        if tensor.place is None or tensor.place not in seen:
-            sizes[tensor.dtype] += tensor.num_bytes
-        seen.add(tensor.place)
-    return tuple(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _form(forms: Counter[str], opsets: Mapping[str, int]) -> str:

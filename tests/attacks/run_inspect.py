@@ -3,7 +3,7 @@
 Usage: python -m tests.attacks.run_inspect JOBS RESULTS
 
 JOBS is JSON, a list of {"lines": [[ARGUMENT, ...], ...], "folder": PATH}: the command lines of one process, and the
-folder that it may read. RESULTS gets a list of {"lines": [{"status", "printed", "seconds"}, ...], "peak_bytes" (of the
+folder that it may read. RESULTS gets a list of {"lines": [{"status", "printed", "seconds" (of CPU)}, ...], "peak_bytes" (of the
 process, with the interpreter), "forbidden", "loaded" (modules), "death" (what ended it, if it did not end by itself)}.
 
 The process is watched from within by an audit hook, which sees what Python is about to do: to open a file for writing
@@ -100,11 +100,11 @@ def in_child(job: dict[str, object], results: Path) -> None:
         os.dup2(file.fileno(), 2)
         watch(folder, forbidden, {str(results)})
         for line in job["lines"]:
-            start, at = time.perf_counter(), file.seek(0, os.SEEK_END)
+            start, at = time.process_time(), file.seek(0, os.SEEK_END)
             status = run(line)
             sys.stdout.flush()
             sys.stderr.flush()
-            seconds = time.perf_counter() - start
+            seconds = time.process_time() - start
             file.seek(at)
             found.append({"status": status, "seconds": seconds, "printed": file.read().decode(errors="replace")})
         noted = list(forbidden)

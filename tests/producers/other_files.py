@@ -150,13 +150,18 @@ SAFETENSORS: tuple[Producer, ...] = (
     producer("safetensors: int8 with scales", int8_tensors, TENSORS, "", {WEIGHT_ONLY: 3}, CHANNEL, quick=True),
 )
 QTOOL: tuple[Producer, ...] = (
-    producer("qtool: prepared", of_qtool(prepared), PT2, "qtool", {FAKE: 3}, ("float32", "channel")),
-    producer("qtool: trained", of_qtool(trained), PT2, "qtool", {FAKE: 3}, ("float32", "channel")),
+    producer("qtool: prepared", of_qtool(prepared), PT2, "qtool|torch.export", {FAKE: 3}, CHANNEL),
+    producer("qtool: trained", of_qtool(trained), PT2, "qtool|torch.export", {FAKE: 3}, CHANNEL),
     producer(
-        "qtool: converted", of_qtool(lambda: qtool.convert(copy.deepcopy(prepared()))), PT2, "qtool", INT8, CHANNEL
+        "qtool: converted",
+        of_qtool(lambda: qtool.convert(copy.deepcopy(prepared()))),
+        PT2,
+        "qtool|torch.export",
+        INT8,
+        CHANNEL,
     ),
     producer("qtool: exported as ONNX", exported("onnx"), FileKind.ONNX, "qtool", INT8, CHANNEL),
-    producer("qtool: exported as pt2", exported("pt2"), PT2, "qtool", INT8, CHANNEL),
+    producer("qtool: exported as pt2", exported("pt2"), PT2, "qtool|torch.export", INT8, CHANNEL),
     producer(
         "qtool: exported as TorchScript", exported("torchscript"), FileKind.TORCHSCRIPT, "qtool|torch", INT8, CHANNEL
     ),
