@@ -6,6 +6,7 @@ import io
 import pickle
 import warnings
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,8 @@ from tests.stamp.fixtures.make import FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+PROGRAMS = Path(__file__).parents[1] / "producers" / "fixtures"
 
 
 def _small(name: str) -> bytes:
@@ -115,6 +118,8 @@ SAMPLES: dict[str, Callable[[], bytes]] = {
     "TorchScript": scripted,
     "ONNX": qdq_model,
     "safetensors": tensors_file,
+    "ExecuTorch": lambda: (PROGRAMS / "xnnpack.pte").read_bytes(),
+    "ExecuTorch in float": lambda: (PROGRAMS / "float.pte").read_bytes(),
 }
 """How each is made, by the name of its format."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import safetensors.torch
@@ -33,7 +34,9 @@ from tests.producers.torch_files import saved
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
+
+
+FIXTURES = Path(__file__).parent / "fixtures"
 
 
 def torchao_model(config: str) -> nn.Module:
@@ -108,6 +111,11 @@ def exported(form: str) -> Callable[[Path], None]:
     return lambda path: qtool.export(qtool.convert(copy.deepcopy(prepared())), path, format=form)
 
 
+def kept(name: str) -> Callable[[Path], object]:
+    """Return what copies a file that was made once."""
+    return lambda path: path.write_bytes((FIXTURES / name).read_bytes())
+
+
 CHECKPOINT, PT2, TENSORS = FileKind.CHECKPOINT, FileKind.PT2, FileKind.SAFETENSORS
 THREE, INT8 = {FLOAT: 3}, {STATIC: 3}
 TORCHAO: tuple[Producer, ...] = (
@@ -166,4 +174,8 @@ QTOOL: tuple[Producer, ...] = (
         "qtool: exported as TorchScript", exported("torchscript"), FileKind.TORCHSCRIPT, "qtool|torch", INT8, CHANNEL
     ),
 )
-PRODUCERS = TORCHAO + SAFETENSORS + QTOOL
+EXECUTORCH: tuple[Producer, ...] = (
+    producer("executorch: float", kept("float.pte"), FileKind.EXECUTORCH, "", THREE, quick=True),
+    producer("executorch: XNNPACK in int8", kept("xnnpack.pte"), FileKind.EXECUTORCH, "", {}, quick=True),
+)
+PRODUCERS = TORCHAO + SAFETENSORS + QTOOL + EXECUTORCH
