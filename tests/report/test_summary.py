@@ -22,8 +22,8 @@ def test_sizes(num_bytes, words):
 
 
 def test_numbers_in_words():
-    assert [share_words(part, 1000) for part in (0, 1, 5, 250, 1000)] == ["0 %", "<1 %", "0 %", "25 %", "100 %"]
-    assert share_words(1, 0) == "0 %"
+    assert [share_words(part, 1000) for part in (0, 1, 5, 250, 1000)] == ["0 %", "<1 %", "<1 %", "25 %", "100 %"]
+    assert (share_words(1, 0), share_words(999, 1000), share_words(99, 100)) == ("0 %", ">99 %", "99 %")
     assert span_words(math.nan, 1.0) == "nan..1"
     assert [count_words(count, "node") for count in (0, 1, 2)] == ["0 nodes", "1 node", "2 nodes"]
 

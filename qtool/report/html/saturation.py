@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _LARGEST_SUM: Final = 2 * 255 * 128
 """Of two products of uint8 and int8 codes."""
 
-_MAX_LAYERS: Final = 40
+_MAX_LAYERS: Final = 30
 
 Series = tuple[str, ...]
 """Backends that reach the same in every layer, and so share a mark."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from qtool.inspection.nodes import NodeReport
     from qtool.report.finding_groups import FindingGroup
 
-_MAX_BARS: Final = 30
+_MAX_BARS: Final = 20
 _MAX_LINES: Final = 8
 _NUM_HUES: Final = 6
 
