@@ -59,6 +59,20 @@ def codes_words(tensor: TensorReport | None) -> str:
     return f"{tensor.dtype} {tensor.qmin}..{tensor.qmax}"
 
 
+def input_words(node: NodeReport) -> str:
+    """Return the codes of its input; that they are reduced, or that nobody knows, stands beside them."""
+    words = range_words(node)
+    beside = "" if words.startswith("full") else f" {words}"
+    return f"{codes_words(node.tensor(Role.INPUT))}{beside}".strip()
+
+
+def weight_words(weight: TensorReport | None) -> str:
+    """Return the dtype and granularity of a weight, for example `int8 per channel`."""
+    if weight is None:
+        return ""
+    return f"{weight.dtype} per {weight.granularity}" if weight.is_quantized else weight.dtype
+
+
 def granularity_words(tensor: TensorReport) -> str:
     """Return how many scales it has, for example `channel, axis 0`; empty for floats."""
     if not tensor.is_quantized:
