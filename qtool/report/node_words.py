@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from qtool.inspection.margins import margins_of
@@ -48,6 +49,18 @@ def _codes_word(node: NodeReport) -> str:
 def stored_bytes(node: NodeReport) -> int:
     """Return what its tensors take in the file."""
     return sum(tensor.num_bytes for tensor in node.tensors)
+
+
+def stored_dtype(tensor: TensorReport) -> str:
+    """Return the dtype that it has in the file: a fake-quantized weight has codes of int8, and is stored as floats.
+
+    Example:
+        >>> stored_dtype(TensorReport(role=Role.WEIGHT, name="w", dtype="int8", shape=(2, 3), num_bytes=24))
+        'float32'
+    """
+    num_elements = 0 if tensor.shape is None else math.prod(tensor.shape)
+    is_float = tensor.num_bytes == num_elements * BITS["float32"] // 8 and BITS.get(tensor.dtype) != BITS["float32"]
+    return "float32" if is_float and tensor.num_bytes else tensor.dtype
 
 
 def codes_words(tensor: TensorReport | None) -> str:

@@ -174,7 +174,7 @@ def _sums(node: NodeReport) -> str:
     """Return what each backend's kernel reaches, those of one answer together."""
     by_answer: dict[str, list[str]] = {}
     for margin in margins_of(node):
-        reach = "added in int32" if margin.worst_pair_sum is None else f"{margin.worst_pair_sum} of {INT16_MAX}"
-        answer = "not known" if margin.sums.value == "unknown" else reach
+        reach = "not known" if margin.worst_pair_sum is None else f"{margin.worst_pair_sum} of {INT16_MAX}"
+        answer = reach if margin.adds_in_int16 else "added in int32"
         by_answer.setdefault(answer, []).append(margin.backend)
     return "; ".join(f"{', '.join(names)}: {answer}" for answer, names in by_answer.items())
