@@ -209,12 +209,12 @@ ENDLESS: tuple[Attack, ...] = (
     read("onnx: a function that calls itself", "QT2", function_that_calls_itself),
     read("onnx: functions that double", "QT2", functions_that_double),
     refused("onnx: 10^7 empty nodes", "parts", many_of(field(1, b""), 10**7)),
-    read("onnx: 10^5 nodes", "QT2", many_of(CONV, 10**5)),
-    read("onnx: 10^5 weights of one name", "QT2", many_of(weight((4, 4), INT8, b"\1" * 16), 10**5)),
+    refused("onnx: 10^5 nodes", "more parts than are read", many_of(CONV, 10**5)),
+    refused("onnx: 10^5 weights of one name", "more parts than are read", many_of(weight((4, 4), INT8, b"\1" * 16), 10**5)),
     read("onnx: a node that reads itself", "QT2", lambda _: model(field(1, node("QLinearConv", ("y",) * 9, ("y",))))),
-    read("onnx: 10^5 dequantizes in a row", "QT2", lambda _: model(*(
+    refused("onnx: 10^5 dequantizes in a row", "more parts than are read", lambda _: model(*(
         field(1, node("DequantizeLinear", (f"t{i}", "s"), (f"t{i + 1}",))) for i in range(10**5)))),
-    read("onnx: a node of 10^6 inputs", "QT2", lambda _: model(field(1, node("Concat", ("x",) * 10**6, ("y",))))),
+    refused("onnx: a node of 10^6 inputs", "parts", lambda _: model(field(1, node("Concat", ("x",) * 10**6, ("y",))))),
     read("onnx: 10^6 numbers for eight bytes of scale", "QT2|QT4", lambda _: model(
         CONV, field(5, tensor("s", (10**6,), FLOAT, None, field(4, b"\0" * 4 * 10**6))))),
 )  # fmt: skip
