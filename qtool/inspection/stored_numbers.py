@@ -25,8 +25,8 @@ class StoredNumbers:
     """What two files store differently.
 
     Attributes:
-        different: (node, what) of what both have and is not the same, as `("conv1", "weight values")`; the node is empty
-            for a tensor of no node.
+        different: (node, what) of what both have and is not the same, for example `("conv1", "weight values")`; the
+            node is empty for a tensor of no node.
         unknown: likewise, what one of them does not store as plain bytes.
         num_same: how many were compared and are the same.
     """

@@ -22,7 +22,7 @@ TAGS = {
     "html", "head", "meta", "title", "style", "body", "main", "header", "section", "article", "div", "span", "p", "h1",
     "h2", "h3", "ul", "li", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td", "details", "summary", "code",
     "figure", "figcaption", "i", "label", "input", "output", "script", "svg", "g", "line", "circle", "rect", "path",
-    "use",
+    "text",    "use",
 }  # fmt: skip
 
 
