@@ -243,7 +243,7 @@ QUANTIZED: tuple[Producer, ...] = (
         CHECKPOINT,
         "torch.ao",
         {FLOAT: 2, WEIGHT_ONLY: 1},
-        ("float16", "tensor"),
+        ("float32", "tensor"),
     ),
     producer(
         "torch.ao: dynamic in float16, scripted",
@@ -251,7 +251,7 @@ QUANTIZED: tuple[Producer, ...] = (
         SCRIPT,
         "torch",
         {FLOAT: 2, WEIGHT_ONLY: 1},
-        ("float16", "tensor"),
+        ("float32", "tensor"),
     ),
     producer(
         "torch.ao: QAT, state dict",
@@ -259,7 +259,7 @@ QUANTIZED: tuple[Producer, ...] = (
         CHECKPOINT,
         "torch.ao",
         {FAKE: 3},
-        ("float32", "tensor"),
+        CHANNEL,
         quick=True,
     ),
     producer(
@@ -268,6 +268,7 @@ QUANTIZED: tuple[Producer, ...] = (
         CHECKPOINT,
         "torch.ao",
         {FAKE: 3},
+        CHANNEL,
     ),
 )
 PRODUCERS = FLOATS + QUANTIZED
