@@ -259,6 +259,7 @@ BAD_TENSORS: dict[str, bytes] = {
     "10^5 dimensions": tensor((2,) * 10**5, (1,) * 10**5),
     "strides below 0": tensor((2, 3), (-3, -1)),
     "strides of 2**62": tensor((2, 3), (2**62, 2**62)),
+    "strides of 0": tensor((2**20, 2**20), (0, 0)),
     "strides too few": tensor((2, 3), (1,)),
     "offset below 0": tensor(offset=-7),
     "offset of 2**63": tensor(offset=2**63),
@@ -310,6 +311,7 @@ REFUSED_TENSORS = {
     "a quantizer that is no tuple": OF_ANOTHER_KIND,
 }
 REPORTED_TENSORS = {
+    "strides of 0": "QT201",
     "no such storage": "QT112[^|]*storage '1'",
     "storage outside": "QT112[^|]*'../data.pkl'",
     "storage of -1": "QT201",

@@ -234,6 +234,16 @@ def layout(field: str, value: object) -> Callable[[Path], bytes]:
     return changed(WEIGHTS_TABLE, change)
 
 
+def expanded(_: Path) -> bytes:
+    """A weight of 2^40 elements that are all one byte."""
+
+    def change(tree: dict[str, object]) -> None:
+        meta = {"sizes": [{"as_int": 2**20}] * 2, "strides": [{"as_int": 0}] * 2}
+        tree["config"]["stem.codes"]["tensor_meta"].update(meta)  # type: ignore[index]
+
+    return changed(WEIGHTS_TABLE, change)(_)
+
+
 def twice_at_the_end(_: Path) -> bytes:
     """A stamp of very many keys, the last of which stands there twice."""
     keys = ",".join(f'"{i}":0' for i in range(200_000))
