@@ -313,6 +313,7 @@ PROGRAMS: tuple[Attack, ...] = (
     refused(
         "pt2: strides below 0", "'stem.codes' states .* as a size", layout("strides", [{"as_int": -1}, {"as_int": -9}])
     ),
+    read("pt2: strides of 0", "QT201", expanded),
     refused(
         "pt2: strides of 2**62",
         "does not fit into the 36 bytes",
