@@ -217,7 +217,7 @@ ENDLESS: tuple[Attack, ...] = (
     refused("onnx: graphs 10^4 deep", r"nested deeper", lambda _: field(1, 8) + field(7, nested(3000))),
     read("onnx: a function that calls itself", "QT2", function_that_calls_itself),
     read("onnx: functions that double", "QT2", functions_that_double),
-    refused("onnx: 10^7 empty nodes", "parts", many_of(field(1, b""), 10**7)),
+    refused("onnx: 10^7 empty nodes", "parts", many_of(field(1, b""), 10**7), slow=True),
     refused("onnx: 10^5 nodes", "more parts than are read", many_of(CONV, 10**5)),
     refused(
         "onnx: 10^5 weights of one name", "more parts than are read", many_of(weight((4, 4), INT8, b"\1" * 16), 10**5)
@@ -227,8 +227,14 @@ ENDLESS: tuple[Attack, ...] = (
         "onnx: 10^5 dequantizes in a row",
         "more parts than are read",
         lambda _: model(*(field(1, node("DequantizeLinear", (f"t{i}", "s"), (f"t{i + 1}",))) for i in range(10**5))),
+        slow=True,
     ),
-    refused("onnx: a node of 10^6 inputs", "parts", lambda _: model(field(1, node("Concat", ("x",) * 10**6, ("y",))))),
+    refused(
+        "onnx: a node of 10^6 inputs",
+        "parts",
+        lambda _: model(field(1, node("Concat", ("x",) * 10**6, ("y",)))),
+        slow=True,
+    ),
     read(
         "onnx: 10^6 numbers for eight bytes of scale",
         "QT2|QT4",

@@ -73,8 +73,10 @@ WRONG: dict[str, Callable[[Path], bytes]] = {
 }
 ATTACKS: tuple[Attack, ...] = (
     *(refused(f"safetensors: {what}", "safetensors", build) for what, build in WRONG.items()),
-    refused("safetensors: 10^6 tensors", "values could take", lambda _: file(b'{"w":[' + b"0," * 10**7 + b"0]}")),
-    read("safetensors: 10^5 tensors", "QT201|QT210", many(10**5)),
+    refused(
+        "safetensors: 10^6 tensors", "values could take", lambda _: file(b'{"w":[' + b"0," * 10**7 + b"0]}"), slow=True
+    ),
+    read("safetensors: 10^5 tensors", "QT201|QT210", many(10**5), slow=True),
     read("safetensors: dtype of none", "QT2", one("__import__('os')", (64,))),
     read("safetensors: a name that moves the cursor", r"QT201|QT210", of({"\x1b[2J\x07": row()})),
     read("safetensors: metadata that is no text", "QT2", of({"__metadata__": {"a": [1]}, "w": row()})),

@@ -256,7 +256,7 @@ BOMBS: tuple[Attack, ...] = (
     refused("zip: small bombs below every bound", r"compressed entries unpack", bombs_below_the_bound),
     read("zip: a bomb fifty archives deep", "QT201|QT210", nested_bomb),
     refused("zip: directory of too many entries", "claims 50001 entries", too_many_entries),
-    read("zip: as many entries as are read", "QT201|QT210", many_entries),
+    read("zip: as many entries as are read", "QT201|QT210", many_entries, slow=True),
 )
 TWO_MEANINGS: tuple[Attack, ...] = (
     refused("zip: entries share bytes", "overlaps", shared_bytes),
@@ -296,7 +296,9 @@ NUMBERS: tuple[Attack, ...] = (
 PROGRAMS: tuple[Attack, ...] = (
     refused("pt2: JSON nested 10^6 deep", "not valid JSON", entry_of(GRAPH, lambda: b"[" * 10**6)),
     refused("pt2: 60 MB of empty lists", "values could take", entry_of(GRAPH, sparse_json(b"[],"))),
-    refused("pt2: 60 MB of empty objects", "values could take", entry_of(WEIGHTS_TABLE, sparse_json(b"{},"))),
+    refused(
+        "pt2: 60 MB of empty objects", "values could take", entry_of(WEIGHTS_TABLE, sparse_json(b"{},")), slow=True
+    ),
     refused("pt2: a number of 10^6 digits", "JSON", entry_of(GRAPH, lambda: b'{"a": ' + b"1" * 10**6 + b"}")),
     refused("pt2: not UTF-8", "JSON", entry_of(GRAPH, b'{"\xff\xfe": 1}')),
     refused("pt2: a table that is a list", "has no 'config'", entry_of(WEIGHTS_TABLE, b"[]")),
@@ -320,7 +322,7 @@ PROGRAMS: tuple[Attack, ...] = (
         layout("strides", [{"as_int": 2**62}, {"as_int": 2**62}]),
     ),
     refused("pt2: offset of 2**63", "'stem.codes' states .* as a size", layout("storage_offset", {"as_int": 2**63})),
-    refused("pt2: 10^5 dimensions", "no list of at most 64 sizes", layout("sizes", [{"as_int": 2}] * 10**5)),
+    refused("pt2: 10^5 dimensions", "no list of at most 64 sizes", layout("sizes", [{"as_int": 2}] * 10**5), slow=True),
     read("pt2: dtype of 10^9", "other 36 bytes", layout("dtype", 10**9)),
 )
 ATTACKS = BOMBS + TWO_MEANINGS + NAMES + NUMBERS + PROGRAMS
