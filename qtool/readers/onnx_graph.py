@@ -113,7 +113,7 @@ def _not_understood(message: ModelMessage, program: Program, nodes: Iterable[Nod
         weight = node.operand(Role.WEIGHT)
         tensor = None if weight is None else weight.tensor
         if tensor is not None and tensor.place is None and tensor.num_elements and tensor.dtype in BITS:
-            yield f"values of {tensor.name}, which are not stored as plain bytes"[:_MAX_SHOWN]
+            yield f"values of {tensor.name[:_MAX_SHOWN]}, which are not there as plain bytes"
 
 
 def _graph_facts(operations: Iterable[Operation], tensors: Mapping[int, Tensor]) -> GraphFacts:

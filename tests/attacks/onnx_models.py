@@ -117,7 +117,7 @@ def quantized(scale: bytes, zero_point: bytes = b"\0", *, zero_dtype: int = INT8
         field(1, node("Conv", ("x", "wf"), ("y",))),
         weight((4, 4, 1, 1), INT8, b"\1" * 16),
         field(5, tensor("s", (len(scale) // 4,), FLOAT, scale)),
-        field(5, tensor("z", (len(zero_point),), zero_dtype, zero_point)),
+        field(5, tensor("z", (len(zero_point) // (4 if zero_dtype == INT32 else 1),), zero_dtype, zero_point)),
     )
 
 

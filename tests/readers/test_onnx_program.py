@@ -156,3 +156,9 @@ def test_a_node_has_the_module_path_that_torch_wrote():
     node.metadata_props.add(key="qtool.node", value="stem")
     assert list(nodes_of(model_of([node], {"w": W}))) == ["stem"]
     assert list(nodes_of(model_of([conv("a"), conv("a"), conv("")], {"w": W}))) == ["a", "a.2", "y"]
+
+
+def test_a_name_that_torch_made_up_gives_way_to_the_modules():
+    nodes = [conv("node_conv2d_1", "stem.0.weight"), conv("node_conv2d_2", "w"), conv("mine", "b.weight")]
+    found = nodes_of(model_of(nodes, {"stem.0.weight": W, "w": W, "b.weight": W}))
+    assert list(found) == ["stem.0", "node_conv2d_2", "mine"]
