@@ -16,13 +16,13 @@ from qtool.report.html.markup import Markup, element, joined
 from qtool.report.html.page import report_page
 from qtool.report.untrusted import shortened
 from tests.report.hostile_names import NAMES, hostile_report
-from tests.report.sample_reports import large_report, quantized_node, sample_nodes, sample_report
+from tests.report.sample_reports import float_node, large_report, quantized_node, sample_nodes, sample_report
 
 TAGS = {
     "html", "head", "meta", "title", "style", "body", "main", "header", "section", "article", "div", "span", "p", "h1",
     "h2", "h3", "ul", "li", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td", "details", "summary", "code",
     "figure", "figcaption", "i", "label", "input", "output", "script", "svg", "g", "line", "circle", "rect", "path",
-    "use",
+    "text",    "use",
 }  # fmt: skip
 
 
@@ -134,8 +134,8 @@ def test_the_page_of_a_large_model_stays_small():
     small, large = (report_page(large_report(count)).encode() for count in (50, 100))
     assert 40 * (len(large) - len(small)) + len(small) < 5_000_000  # 2000 nodes
     assert large.count(b"<tbody>") == 100
-    assert b"The largest 30 of 100 layers" in large
-    assert b"the 40 nearest of 100 layers" in large
+    assert b"The largest 20 of 100 layers" in large
+    assert b"the 30 nearest of 100 layers" in large
 
 
 def test_long_lists_of_findings_are_folded_and_whole():
@@ -155,6 +155,14 @@ def test_a_report_on_nothing_is_a_page_too():
     text = " ".join(Page(report_page(empty)).texts)
     assert "None." in text
     assert "Saturation margin" not in text
+
+
+def test_columns_that_say_nothing_are_left_out():
+    nodes = (float_node("act", "silu has no int8 kernel"),)
+    page = report_page(sample_report(nodes, findings=()))
+    keys = [value for name, value in Page(page).attributes if name == "data-key"]
+    assert keys == ["number", "node", "op", "as", "size"]
+    assert 'colspan="5"' in page
 
 
 def test_a_comparison_tells_what_changed():
