@@ -50,8 +50,8 @@ class Reach:
 
     def over_more_weights(self, other: Reach) -> Reach:
         """Return the reach of the same channels over the weights of both."""
-        both = extreme_weights(np.concatenate([self.extremes, other.extremes], axis=1))
-        both[:, 0] = np.minimum(self.extremes[:, 0], other.extremes[:, 0])  # not the 0 that stands for no second
+        both = extreme_weights(np.concatenate([self._signed_extremes(), other._signed_extremes()], axis=1))
+        both[:, 0] = np.minimum(self.extremes[:, 0], other.extremes[:, 0])
         both[:, 3] = np.maximum(self.extremes[:, 3], other.extremes[:, 3])
         sums = {}
         for pairing, (largest, smallest) in self.sums.items():
@@ -70,13 +70,18 @@ class Reach:
         found = self.sums.get(pairing)
         if found is not None:
             return found
-        weights = self.extremes.astype(np.int64)
-        weights[:, :2] = weights[:, :2].clip(max=0)  # what kernels fill up with: a sum may have one product only
-        weights[:, 2:] = weights[:, 2:].clip(min=0)
+        weights = self._signed_extremes().astype(np.int64)
         at_ends = weights * min(a_lo, 0), weights * max(a_hi, 0)
         largest = np.sort(np.maximum(*at_ends), axis=1)[:, -2:].sum(axis=1)
         smallest = np.sort(np.minimum(*at_ends), axis=1)[:, :2].sum(axis=1)
         return np.stack([largest, smallest])
+
+    def _signed_extremes(self) -> NDArray[np.int8]:
+        """Return the extremes, 0 where the smallest are above it or the largest below.
+
+        Kernels fill up with 0, so a sum may have one product only; and so no weight but 0 is there twice.
+        """
+        return np.concatenate([self.extremes[:, :2].clip(max=0), self.extremes[:, 2:].clip(min=0)], axis=1)
 
 
 def reach_of(weight_codes: NDArray[np.int8], a_lo: int, a_hi: int, pairings: Sequence[Pairing] = ORDERED) -> Reach:
