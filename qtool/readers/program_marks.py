@@ -5,13 +5,13 @@ Two carriers: the message of an assertion (a guard), and `metadata.custom` of a 
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
 from qtool.readers.int8_layers import Step, int8_layers
 from qtool.readers.marks import GraphFacts, Marks, NodeMark, collect, node_mark, num_marked_layers
 from qtool.readers.program_risks import read_json
+from qtool.stamp import bounded_json
 from qtool.types import MAC_OPS, Op
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _custom(node: Mapping[str, Any]) -> NodeMark | None:
     if not isinstance(text, str):
         return None
     try:
-        said = _part(json.loads(text), "qtool")
+        said = _part(bounded_json.loads(text), "qtool")
     except (ValueError, RecursionError):
         return None
     words = {"name": said.get("node"), "backends": said.get("backend"), "op": _pattern(node)}

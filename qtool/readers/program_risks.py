@@ -8,7 +8,6 @@ Source: torch/export/pt2_archive/_package.py and torch/_export/serde/serialize.p
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from qtool.errors import FileFormatError
 from qtool.readers.archive import read_archive
 from qtool.readers.expressions import is_plain_expression, is_plain_guard
 from qtool.readers.risks import Risk, RiskKind
+from qtool.stamp import bounded_json
 from qtool.stamp.schema import TRAINING_GRAPH
 
 if TYPE_CHECKING:
@@ -106,8 +106,7 @@ def read_json(archive: Archive, name: str) -> object:
         FileFormatError: the entry is missing, damaged, too large or not JSON.
     """
     try:
-        # As torch does: as UTF-8. Given bytes, `json.loads` would guess.
-        value: object = json.loads(archive.read(name).decode())
+        value: object = bounded_json.loads(archive.read(name))
     except (ValueError, RecursionError) as error:
         if isinstance(error, FileFormatError):
             raise
@@ -188,7 +187,7 @@ def _check_tree_spec(value: object) -> Iterator[Risk]:
     if value in (None, ""):
         return
     try:
-        tree = json.loads(str(value))
+        tree = bounded_json.loads(str(value))
         is_tree = isinstance(tree, list) and len(tree) == 2 and isinstance(tree[1], dict)
         is_plain = is_tree and all(_is_plain_container(part) for part in _dicts(tree))
     except (TypeError, ValueError, RecursionError):
@@ -200,7 +199,7 @@ def _check_tree_spec(value: object) -> Iterator[Risk]:
 def _is_plain_container(part: dict[str, object]) -> bool:
     if part.get("type") is None:
         return part.get("context") is None
-    keys = json.loads(str(part.get("context")))
+    keys = bounded_json.loads(str(part.get("context")))
     # An object in the context could name an enum of any module, which the loader would import.
     return part["type"] in _CONTAINERS and (
         keys is None or (isinstance(keys, list) and all(isinstance(key, str | int) for key in keys))

@@ -25,8 +25,11 @@ MAX_RATIO = 200
 """Of an entry above SMALL_BYTES. Deflate reaches 1032; repetitive JSON and sparse weights stay below 100."""
 SMALL_BYTES = 2**20
 """What an entry may unpack to at any ratio: an observer's empty histogram is nothing but zeros."""
-MAX_INFLATED_BYTES = 2 * 2**30
-"""Of all compressed entries together. torch stores its entries uncompressed, so those are no larger than the file."""
+MAX_INFLATED_BYTES = 256 * 2**20
+"""Of all compressed entries together, if they unpack to more than `MAX_MEAN_RATIO` times what they take: all are read.
+torch stores its entries uncompressed, so those are no larger than the file."""
+MAX_MEAN_RATIO = 8
+"""Of all compressed entries together. Weights do not reach 4, but for those that are mostly zeros."""
 
 STORED, DEFLATED = 0, 8
 
@@ -43,6 +46,7 @@ _ALLOWED_FLAGS = _SIZES_FOLLOW | _UTF8 | 0x0006  # 0x0006: how hard the writer t
 _MAX_VERSION = 63  # of the format that is needed to read the entry, times ten
 _ZIP64_EXTRA, _UNICODE_PATH_EXTRA = 0x0001, 0x7075
 _FULL_16, _FULL_32 = 0xFFFF, 0xFFFFFFFF  # "see the zip64 field instead"
+_UNIX, _FILE_KIND, _LINK = 3, 0o170000, 0o120000  # of the system that wrote the entry, and of its mode there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,12 +159,14 @@ def _parse_table(table: bytes, directory: _Directory) -> list[Entry]:
 
 
 def _entry(fields: tuple[int, ...], raw_name: bytes, extra: bytes) -> Entry:
-    magic, _, version, flags, method, _, _, crc, packed, size, _, _, _, disk, _, _, offset = fields
+    magic, made_by, version, flags, method, _, _, crc, packed, size, _, _, _, disk, _, attributes, offset = fields
     if magic != _CENTRAL_MAGIC or disk:
         _refuse("the zip directory is damaged")
     name = _decode_name(raw_name, flags)
     if flags & _ENCRYPTED or flags & ~_ALLOWED_FLAGS or version & 0xFF > _MAX_VERSION:
         _refuse(f"entry {name!r} is encrypted or uses zip features that are not read")
+    if made_by >> 8 == _UNIX and attributes >> 16 & _FILE_KIND == _LINK:
+        _refuse(f"entry {name!r} is a symbolic link, whose content is elsewhere")
     if method not in (STORED, DEFLATED):
         _refuse(f"entry {name!r} is compressed by method {method}; stored (0) and deflate (8) are read")
     size, packed, offset = _widen(extra, (size, packed, offset), name)
@@ -213,18 +219,20 @@ def _decode_name(raw: bytes, flags: int) -> str:
 
 def _check_bounds(entries: list[Entry]) -> None:
     seen: set[str] = set()
-    inflated = 0
+    packed, inflated = 0, 0
     for entry in entries:
         # torch's reader does not tell upper from lower case.
         if entry.name.lower() in seen:
             _refuse(f"two entries are named {entry.name!r}, but for case: which one counts depends on the reader")
         seen.add(entry.name.lower())
         if entry.method == DEFLATED:
-            inflated += entry.num_bytes
-            is_bomb = entry.num_bytes > max(SMALL_BYTES, MAX_RATIO * entry.packed_bytes)
-            if is_bomb or inflated > MAX_INFLATED_BYTES:
+            packed, inflated = packed + entry.packed_bytes, inflated + entry.num_bytes
+            if entry.num_bytes > max(SMALL_BYTES, MAX_RATIO * entry.packed_bytes):
                 msg = f"entry {entry.name!r} unpacks {entry.packed_bytes} bytes to {entry.num_bytes}"
-                _refuse(f"{msg}; at most {MAX_RATIO} times, and {MAX_INFLATED_BYTES} bytes in all")
+                _refuse(f"{msg}; at most {MAX_RATIO} times are read")
+    if inflated > max(MAX_INFLATED_BYTES, MAX_MEAN_RATIO * packed):
+        msg = f"its compressed entries unpack {packed} bytes to {inflated}"
+        _refuse(f"{msg}; at most {MAX_MEAN_RATIO} times are read above {MAX_INFLATED_BYTES} bytes")
 
 
 def _locate(file: BinaryIO, entries: list[Entry], limit: int) -> dict[Entry, int]:

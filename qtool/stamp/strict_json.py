@@ -5,11 +5,12 @@ Stricter than `json.loads`: no NaN or infinity, no key twice, no unknown key, no
 
 from __future__ import annotations
 
-import json
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from qtool.errors import FileFormatError
+from qtool.stamp import bounded_json
 from qtool.stamp.records import build
 from qtool.stamp.upgrades import NO_UPGRADES, upgraded
 
@@ -39,7 +40,7 @@ def parse_document(text: str | bytes, *, where: str, newest: int) -> dict[str, A
         {'format_version': 1}
     """
     try:
-        document = json.loads(
+        document = bounded_json.loads(
             text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_object_without_doubles
         )
     except (ValueError, RecursionError) as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
@@ -97,8 +98,7 @@ def _check_version(found: object, where: str, newest: int) -> None:
 def _object_without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for position, name in enumerate(names) if name in names[:position])
+        twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
         msg = f"the key {twice!r} stands there twice"
         raise ValueError(msg)
     return result

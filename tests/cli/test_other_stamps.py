@@ -8,7 +8,7 @@ import qtool
 from qtool.cli.main import run
 from qtool.errors import FileFormatError
 from qtool.stamp.schema import FORMAT_VERSION, PLAN_ENTRY, STAMP_ENTRY
-from tests.readers.hostile_programs import entries_of, stamped
+from tests.attacks.hostile_programs import entries_of, stamped
 from tests.readers.sample_files import zip_bytes
 from tests.stamp.fixtures.make import FOLDER
 

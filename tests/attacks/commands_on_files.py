@@ -1,6 +1,6 @@
 """Runs command lines in one process and writes what each came to as JSON; torch is imported once for all of them.
 
-Usage: python -m tests.cli.commands_on_files LINES RESULTS
+Usage: python -m tests.attacks.commands_on_files LINES RESULTS
 
 LINES is JSON: a list of {"arguments": [...], "stdin": PATH or null}; one that begins with `api:` names a function of
 `qtool`, called with the path that follows. RESULTS gets a list of [status, all that was printed].

@@ -9,8 +9,8 @@ import pytest
 
 from qtool.cli.main import run
 from qtool.training.checkpoint import from_file, to_bytes
+from tests.attacks.hostile_programs import ALL_PLACES, TRAINING, hostile
 from tests.cli.process import ROOT, environment
-from tests.readers.hostile_programs import ALL_PLACES, TRAINING, hostile
 from tests.workflows.training_parts import CONFIG
 
 CONVERTED = {
@@ -83,7 +83,13 @@ def results(folder, evil):
     """What each command came to with each file, and which of them made a marker: all in one process."""
     lines = [_line(folder, *evil[stage, place], stage, command) for place, stage, command in CASES]
     (folder / "lines.json").write_text(json.dumps(lines))
-    arguments = [sys.executable, "-m", "tests.cli.commands_on_files", folder / "lines.json", folder / "results.json"]
+    arguments = [
+        sys.executable,
+        "-m",
+        "tests.attacks.commands_on_files",
+        folder / "lines.json",
+        folder / "results.json",
+    ]
     subprocess.run(arguments, cwd=ROOT, env=environment_with_modules(evil), check=True, timeout=300)
     made = {key for key, (_, marker) in evil.items() if marker.exists()}
     return dict(zip(CASES, json.loads((folder / "results.json").read_text()), strict=True)), made
@@ -126,7 +132,7 @@ def test_no_command_runs_what_a_file_says(place, stage, command, results, folder
 def test_torch_alone_runs_it(results, evil):
     """After the commands: a marker that is there now was made by torch."""
     assert results[1] == set()
-    script = ROOT / "tests" / "readers" / "load_with_torch.py"
+    script = ROOT / "tests" / "attacks" / "load_with_torch.py"
     files = [str(file) for file, _ in evil.values()]
     subprocess.run([sys.executable, script, *files], env=environment_with_modules(evil), check=True, timeout=300)
     assert [key for key, (_, marker) in evil.items() if not marker.exists()] == []

@@ -1,0 +1,60 @@
+"""What a file of the corpus is: how it is built, and what `qtool inspect` must say of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+READ, REFUSED = 1, 3
+"""The exit status of a file that is read, with findings, and of one that is not read."""
+
+Builder = Callable[[Path], bytes]
+"""Gets a path with nothing there, which the file makes if any of it is executed, and returns the file's bytes."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One hostile file.
+
+    Attributes:
+        name: what it tries.
+        build: makes it.
+        status: what `qtool inspect` ends with.
+        says: a regular expression that must be found in what it prints.
+        suffix: of the file's name; formats are told by content, so it says nothing.
+        beside: puts other things into the file's folder, or makes the folder above them.
+    """
+
+    name: str
+    build: Builder
+    status: int
+    says: str
+    suffix: str = "model"
+    beside: Callable[[Path], None] | None = None
+
+    @property
+    def slug(self) -> str:
+        """Its name as a folder's."""
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")[:60]
+
+    def write(self, folder: Path) -> Path:
+        """Write it, and what lies beside it, into a new folder `inside` of `folder`; return the file."""
+        inside = folder / "inside"
+        inside.mkdir(parents=True)
+        if self.beside is not None:
+            self.beside(inside)
+        path = inside / self.suffix
+        path.write_bytes(self.build(folder / "executed"))
+        return path
+
+
+def read(name: str, says: str, build: Builder, **fields: object) -> Attack:
+    """Return an attack that is read without running it, and reported."""
+    return Attack(name, build, READ, says, **fields)  # type: ignore[arg-type]
+
+
+def refused(name: str, says: str, build: Builder, **fields: object) -> Attack:
+    """Return an attack that is refused."""
+    return Attack(name, build, REFUSED, says, **fields)  # type: ignore[arg-type]
