@@ -105,6 +105,13 @@ def beside(parts: Sequence[Reach]) -> Reach:
     )
 
 
+def of_linear(reach: Reach, num_inputs: int) -> Reach:
+    """Return the reach of a linear layer, which has one position, from that in its order: channels meet in the same."""
+    if num_inputs < _LITTLE_BLOCK or Pairing.IN_ORDER not in reach.sums:
+        return reach
+    return Reach(extremes=reach.extremes, sums={pairing: reach.sums[Pairing.IN_ORDER] for pairing in ORDERED})
+
+
 def extreme_weights(rows: NDArray[np.int8]) -> NDArray[np.int8]:
     """Return the smallest, second smallest, second largest and largest of each row, (rows, 4); no second is a 0.
 
