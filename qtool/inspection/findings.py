@@ -168,8 +168,12 @@ class Report:
         """The report in one word."""
         if self.stamp is None:
             return Outcome.NOT_QUANTIZED if self.is_float else Outcome.UNKNOWN
-        counted = (Severity.ERROR, Severity.WARNING)[: 1 if self.fail_on is Severity.ERROR else 2]
-        return Outcome.FINDINGS if any(self.count(severity) for severity in counted) else Outcome.OK
+        return Outcome.FINDINGS if any(self.count(severity) for severity in self.failing) else Outcome.OK
+
+    @property
+    def failing(self) -> tuple[Severity, ...]:
+        """The severities that make the outcome `findings`."""
+        return (Severity.ERROR,) if self.fail_on is Severity.ERROR else (Severity.ERROR, Severity.WARNING)
 
     def count(self, severity: Severity) -> int:
         """Return the number of findings of that severity."""

@@ -23,21 +23,23 @@ class Attack:
         build: makes it.
         status: what `qtool inspect` ends with.
         says: a regular expression that must be found in what it prints.
-        suffix: of the file's name; formats are told by content, so it says nothing.
-        beside: puts other things into the file's folder, or makes the folder above them.
+        file_name: its name; formats are told by content, so it says nothing.
+        beside: puts other things into the file's folder, or beside that.
+        slow: it takes long to build or to read: left out of `make test`.
     """
 
     name: str
     build: Builder
     status: int
     says: str
-    suffix: str = "model"
+    file_name: str = "model"
     beside: Callable[[Path], None] | None = None
+    slow: bool = False
 
     @property
     def slug(self) -> str:
         """Its name as a folder's."""
-        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")[:60]
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
 
     def write(self, folder: Path) -> Path:
         """Write it, and what lies beside it, into a new folder `inside` of `folder`; return the file."""
@@ -45,7 +47,7 @@ class Attack:
         inside.mkdir(parents=True)
         if self.beside is not None:
             self.beside(inside)
-        path = inside / self.suffix
+        path = inside / self.file_name
         path.write_bytes(self.build(folder / "executed"))
         return path
 

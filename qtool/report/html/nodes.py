@@ -1,0 +1,192 @@
+"""The table of nodes: one row each, and below it, to be opened, all its tensors and what its sums can reach."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from qtool.inspection.margins import margins_of
+from qtool.readers.facts import Role
+from qtool.report.html.charts import histogram, histogram_again
+from qtool.report.html.markup import Markup, element, joined
+from qtool.report.node_words import (
+    codes_words,
+    compute_words,
+    granularity_words,
+    note_words,
+    pattern_words,
+    range_words,
+    seen_words,
+    stored_bytes,
+    worst_margin,
+)
+from qtool.report.quantities import size_words, span_words
+from qtool.saturation.verdict import INT16_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from qtool.inspection.codes import Finding
+    from qtool.inspection.nodes import Histogram, NodeReport, TensorReport
+
+COLUMNS: Final = (
+    ("number", "#", True),
+    ("node", "node", False),
+    ("op", "op", False),
+    ("as", "as", False),
+    ("input", "input codes", False),
+    ("weight", "weight", False),
+    ("size", "size", True),
+    ("sum", "worst pair sum", True),
+    ("scale", "weight scale", True),
+    ("weights", "weights", None),
+    ("scales", "scales", None),
+    ("findings", "findings", True),
+)
+"""(key, title, whether it holds numbers) of each; what is drawn (None) cannot be sorted by."""
+
+
+def node_table(nodes: Sequence[NodeReport], findings: Mapping[str, Sequence[Finding]]) -> Markup:
+    """Return the table.
+
+    Args:
+        nodes: the nodes.
+        findings: of each node's name, what is said of it.
+    """
+    head = element("thead", element("tr", *(_heading(*column) for column in COLUMNS)))
+    bodies = [_body(index, node, findings.get(node.name, ())) for index, node in enumerate(nodes, 1)]
+    return element("div", element("table", head, *bodies, id="nodes"), class_="wide")
+
+
+def _heading(key: str, title: str, holds_numbers: bool | None) -> Markup:
+    return element(
+        "th",
+        title,
+        scope="col",
+        data_key=None if holds_numbers is None else key,
+        class_="num" if holds_numbers else None,
+    )
+
+
+def _body(index: int, node: NodeReport, findings: Sequence[Finding]) -> Markup:
+    weight = node.tensor(Role.WEIGHT)
+    worst = worst_margin(node)
+    reach = None if worst is None else worst.worst_pair_sum
+    size = stored_bytes(node)
+    severity = findings[0].severity.value if findings else ""
+    details = element("details", element("summary", node.name))
+    row = element(
+        "tr",
+        _number(index, str(index)),
+        element("th", details, scope="row"),
+        element("td", pattern_words(node)),
+        element("td", element("span", compute_words(node), class_="as" if node.is_quantized else "as float")),
+        element("td", _input_words(node)),
+        element("td", _weight_words(weight)),
+        _number(size, size_words(size) if size else ""),
+        _number(
+            0 if reach is None else abs(reach),
+            "" if reach is None else str(reach),
+            css_class="bad" if worst is not None and worst.num_channels else None,
+        ),
+        _number(
+            0.0 if weight is None or weight.scale_max is None else weight.scale_max,
+            "" if weight is None else span_words(weight.scale_min, weight.scale_max, digits=3),
+        ),
+        element("td", _spark(weight.values if weight else None, f"w{index}", "spark")),
+        element("td", _spark(weight.scales if weight else None, f"s{index}", "spark scales")),
+        _number(len(findings), ", ".join(dict.fromkeys(each.code for each in findings)), css_class=severity or None),
+    )
+    more = element("tr", element("td", _more(index, node, findings), colspan=len(COLUMNS)), class_="more")
+    return element("tbody", row, more)
+
+
+def _number(value: float, text: str, *, css_class: str | None = None) -> Markup:
+    """Return a cell that is sorted by its value."""
+    return element("td", text, class_=css_class, data_v=value if text else "")
+
+
+def _spark(found: Histogram | None, id_: str, css_class: str) -> Markup | None:
+    if found is None or not any(found.counts):
+        return None
+    return histogram(found, id_=id_, css_class=css_class)
+
+
+def _input_words(node: NodeReport) -> str:
+    """Return the codes of its input; that they are reduced, or that nobody knows, stands beside them."""
+    words = range_words(node)
+    beside = "" if words.startswith("full") else f" {words}"
+    return f"{codes_words(node.tensor(Role.INPUT))}{beside}".strip()
+
+
+def _weight_words(weight: TensorReport | None) -> str:
+    if weight is None:
+        return ""
+    return f"{weight.dtype} per {weight.granularity}" if weight.is_quantized else weight.dtype
+
+
+def _more(index: int, node: NodeReport, findings: Sequence[Finding]) -> Markup:
+    weight = node.tensor(Role.WEIGHT)
+    charts = [
+        _chart(weight.values if weight else None, f"w{index}", "weights, as codes" if _is_coded(weight) else "weights"),
+        _chart(weight.scales if weight else None, f"s{index}", "scales"),
+    ]
+    said = [element("p", f"{each.code} {each.severity.value}: {each.message}") for each in findings]
+    return element("div", _tensor_table(node.tensors), *charts, element("div", _facts(node), *said), class_="panel")
+
+
+def _is_coded(weight: TensorReport | None) -> bool:
+    return weight is not None and weight.is_quantized
+
+
+def _chart(found: Histogram | None, id_: str, title: str) -> Markup | None:
+    if found is None or not any(found.counts):
+        return None
+    words = f"{title}{', logarithmic' if found.is_log else ''}"
+    ends = element("span", element("i", f"{found.low:.4g}"), element("i", f"{found.high:.4g}"), class_="ends")
+    drawn = histogram_again(found, id_=id_)
+    return element("figure", element("figcaption", words), drawn, ends)
+
+
+def _tensor_table(tensors: Sequence[TensorReport]) -> Markup | None:
+    if not tensors:
+        return None
+    titles = ("tensor", "codes", "scales", "scale", "zero point", "seen", "shape", "size")
+    head = element("tr", *(element("th", title) for title in titles))
+    return element("table", head, *(_tensor_row(each) for each in tensors))
+
+
+def _tensor_row(tensor: TensorReport) -> Markup:
+    cells = (
+        codes_words(tensor),
+        granularity_words(tensor),
+        span_words(tensor.scale_min, tensor.scale_max),
+        span_words(tensor.zero_point_min, tensor.zero_point_max),
+        seen_words(tensor),
+        "" if tensor.shape is None else " x ".join(str(size) for size in tensor.shape),
+        size_words(tensor.num_bytes) if tensor.num_bytes else "",
+    )
+    head = element("th", tensor.role.value, title=tensor.name if tensor.num_bytes else None)
+    return element("tr", head, *(element("td", cell) for cell in cells))
+
+
+def _facts(node: NodeReport) -> Markup:
+    rows = {
+        "op in the file": node.target,
+        "made for": f"{', '.join(node.backends)} ({node.origin.value})" if node.backends else "",
+        "packed as": node.packed_class or "",
+        "groups": "" if node.groups in (None, 1) else str(node.groups),
+        "reads": ", ".join(node.reads),
+        "note": note_words(node),
+        "pair sums without VNNI": _sums(node),
+    }
+    return element("dl", *(joined(element("dt", label), element("dd", text)) for label, text in rows.items() if text))
+
+
+def _sums(node: NodeReport) -> str:
+    """Return what each backend's kernel reaches, those of one answer together."""
+    by_answer: dict[str, list[str]] = {}
+    for margin in margins_of(node):
+        reach = "added in int32" if margin.worst_pair_sum is None else f"{margin.worst_pair_sum} of {INT16_MAX}"
+        answer = "not known" if margin.sums.value == "unknown" else reach
+        by_answer.setdefault(answer, []).append(margin.backend)
+    return "; ".join(f"{', '.join(names)}: {answer}" for answer, names in by_answer.items())
