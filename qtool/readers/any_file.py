@@ -10,6 +10,7 @@ from qtool.readers.archive import Archive, not_an_archive
 from qtool.readers.facts import NO_MODEL, FileKind
 from qtool.readers.onnx_file import is_onnx
 from qtool.readers.onnx_graph import open_onnx
+from qtool.readers.programs.model import program_model
 from qtool.readers.qtool_file import archive_facts
 from qtool.readers.source import OpenModel, opened_source
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 PLAIN_FORMATS: tuple[tuple[Callable[[Source], bool], Callable[[Source], OpenModel]], ...] = ((is_onnx, open_onnx),)
 """Formats that are no archives: how to tell one, and who reads it."""
 
-MODELS_IN_ARCHIVES: dict[FileKind, Callable[[Archive], ModelFacts]] = {}
+MODELS_IN_ARCHIVES: dict[FileKind, Callable[[Archive], ModelFacts]] = {FileKind.PT2: program_model}
 """Who reads the model in an archive, by what the archive is."""
 
 

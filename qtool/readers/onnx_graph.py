@@ -98,7 +98,6 @@ def open_onnx(source: Source) -> OpenModel:
         where=source.where,
         kind=FileKind.ONNX,
         num_bytes=source.num_bytes,
-        bytes_by_dtype=facts.bytes_by_dtype,
         stamp=stamp if isinstance(stamp, Stamp) else None,
         stamp_problem=stamp if isinstance(stamp, StampProblem) else None,
         plan_json=None,

@@ -15,8 +15,8 @@ from qtool.readers.marks import NOTHING, GraphFacts
 from qtool.readers.pickled import LOOKED_AT_BYTES, STATE_DICT, WHOLE_MODULE, pickled_class
 from qtool.readers.program_marks import program_facts
 from qtool.readers.program_risks import find_risks
+from qtool.readers.programs.tables import stored_tensors
 from qtool.readers.script_marks import script_facts
-from qtool.readers.tensor_sizes import bytes_by_dtype
 from qtool.stamp.digest import combine_digests
 from qtool.stamp.schema import CONFIG_ENTRY, PLAN_ENTRY, STAMP_ENTRY, Stamp, from_json
 from qtool.stamp.strict_json import NewerVersionError
@@ -65,11 +65,11 @@ def archive_facts(archive: Archive) -> FileFacts:
     # The digest comes first: it reads every entry, so a damaged one is found before its content is believed.
     digest = combine_digests({name: archive.sha256(name) for name in archive.names})
     stamp = _read_stamp(archive)
+    stored_tensors(archive)  # one that does not fit into its entry is an error, before anything loads it
     return FileFacts(
         where=archive.where,
         kind=_kind(archive),
         num_bytes=archive.num_bytes,
-        bytes_by_dtype=bytes_by_dtype(archive),
         stamp=stamp if isinstance(stamp, Stamp) else None,
         stamp_problem=stamp if isinstance(stamp, StampProblem) else None,
         plan_json=_read_text(archive, PLAN_ENTRY),
