@@ -19,15 +19,14 @@ if TYPE_CHECKING:
 
 _FLOATS: Final = ("float16", "bfloat16", "float32", "float64")
 _LOOKED_AT: Final = 4096
-_MARGIN: Final = 0.51
-"""In steps: a value is at most half of one from its code; float16 and arithmetic add a little."""
+_MARGIN: Final = 1.0
+"""In steps: a value is at most half of one from its code, and bfloat16 rounds the largest by half of one."""
 
 
 def float_copies(model: ModelFacts, meter: Meter) -> tuple[FloatCopy, ...]:
     """Return the float tensors that belong to no node and have shape and values of a quantized weight.
 
-    Looked at are the first 4096 values; each must be within half a step of what its code stands for, or beyond the
-    last code.
+    Looked at are the first 4096 values; each must be within a step of what its code stands for, or beyond the last code.
     """
     used = {operand.tensor.place for node in model.nodes for operand in node.operands if operand.tensor is not None}
     free: dict[tuple[int, ...], list[Tensor]] = {}

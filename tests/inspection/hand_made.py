@@ -90,7 +90,6 @@ class HandMade:
                 where="made by hand",
                 kind=kind,
                 num_bytes=sum(map(len, self._parts.values())),
-                bytes_by_dtype=(),
                 stamp=stamp,
                 stamp_problem=problem,
                 plan_json=None,
