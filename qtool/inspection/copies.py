@@ -26,7 +26,7 @@ _MARGIN: Final = 1.0
 def float_copies(model: ModelFacts, meter: Meter) -> tuple[FloatCopy, ...]:
     """Return the float tensors that belong to no node and have shape and values of a quantized weight.
 
-    Looked at are the first 4096 values; each must be within a step of what its code stands for, or beyond the last code.
+    Looked at are the first 4096 values; each must be within a step of what its code stands for, or beyond all codes.
     """
     used = {operand.tensor.place for node in model.nodes for operand in node.operands if operand.tensor is not None}
     free: dict[tuple[int, ...], list[Tensor]] = {}

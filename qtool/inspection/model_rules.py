@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from qtool.inspection import codes
 from qtool.inspection.nodes import Origin
+from qtool.readers.facts import Compute
 from qtool.types import MAC_OPS
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from qtool.inspection.codes import Finding
     from qtool.inspection.findings import Report
 
+_CONVERTED: Final = (Compute.STATIC, Compute.DYNAMIC)
 _BATCH_NORM: Final = re.compile(r"batch_?norm", re.IGNORECASE)
 
 
@@ -40,8 +42,8 @@ def float_copies(report: Report) -> Iterator[Finding]:
 
 
 def batch_norms(report: Report) -> Iterator[Finding]:
-    """Yield batch norms that read a quantized convolution or linear."""
-    quantized = {node.name for node in report.nodes if node.runs_on_codes and node.op in MAC_OPS}
+    """Yield batch norms that read a quantized convolution or linear; in training they have their place there."""
+    quantized = {node.name for node in report.nodes if node.op in MAC_OPS and node.compute in _CONVERTED}
     for node in report.nodes:
         for name in node.reads if _BATCH_NORM.search(node.target) else ():
             if name in quantized:
