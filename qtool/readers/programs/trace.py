@@ -82,7 +82,7 @@ class _Trace:
 
     def is_kept(self, draft: Draft) -> bool:
         """Whether it is quantized, has a weight or is stamped."""
-        return draft.name in self.stamped or draft.weight is not None or draft.compute() is not Compute.FLOAT
+        return draft.is_stamped or draft.weight is not None or draft.compute() is not Compute.FLOAT
 
     def follow(self, step: Step) -> None:
         """Take in one op."""
@@ -100,8 +100,9 @@ class _Trace:
             result = self._arithmetic(step, name) or self._layer(step, name) or self._moved(step, name)
         if result is None:
             result = self._other(step, name)
+        is_result = result.is_result and len(step.outputs) == 1
         for output in step.outputs:
-            self.values[output] = replace(result, name=output)
+            self.values[output] = replace(result, name=output, is_result=is_result)
 
     # --- quantizing and dequantizing as one op
 
@@ -316,7 +317,7 @@ class _Trace:
     def _draft(self, step: Step, op: Op | None) -> Draft:
         if step.stamped is not None and step.stamped in self.stamped:
             return self.stamped[step.stamped]
-        draft = Draft(name=self._unused(step), op=op, target=step.op)
+        draft = Draft(name=self._unused(step), op=op, target=step.op, is_stamped=step.stamped is not None)
         if step.stamped is not None:
             self.stamped[step.stamped] = draft
         self.drafts.append(draft)

@@ -76,7 +76,13 @@ class Traced:
 
 @dataclass(kw_only=True)
 class Draft:
-    """A node while the graph is followed; becomes a `Node`."""
+    """A node while the graph is followed; becomes a `Node`.
+
+    Attributes:
+        is_layer: it multiplies by a weight.
+        is_stamped: the file says that it is an int8 node.
+        others: as of `Node`.
+    """
 
     name: str
     op: Op | None
@@ -88,6 +94,7 @@ class Draft:
     activation: str | None = None
     groups: int | None = None
     is_layer: bool = False
+    is_stamped: bool = False
     is_weight_in_out: bool = False
 
     def node(self) -> Node:
@@ -109,7 +116,8 @@ class Draft:
         """Return how it computes."""
         grids = [value.grid for value in self.inputs]
         if not self.is_layer:
-            return Compute.STATIC if all(grids) and self.output and grids else Compute.FLOAT
+            is_static = bool(grids) and all(grids) and (self.output is not None or self.is_stamped)
+            return Compute.STATIC if is_static else Compute.FLOAT
         weight = self.weight
         if weight is None or weight.grid is None:
             return Compute.FLOAT

@@ -43,7 +43,9 @@ def digest(model, quantization):
 
 def assert_joined(data):
     with opened_model(data) as model:
-        stamped = {node.name: node for node in model.facts.stamp.int8_nodes()}
+        # A result of several values is stored without the ops that take one of them.
+        nodes = [node for node in model.facts.stamp.int8_nodes() if "getitem" not in node.target]
+        stamped = {node.name: node for node in nodes}
         found = {node.name: node for node in model.facts.model.nodes if node.name in stamped}
         assert found.keys() == stamped.keys()
         for name, node in stamped.items():
