@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from qtool.types import Isa
 
 _SEVERITIES = tuple(Severity)
+_FLOAT_BYTES = 4
 _SPENT = "some tensors, which overlap or lie deep in compressed entries: to measure all would take too long"
 
 
@@ -81,6 +82,7 @@ def _measured(model: OpenModel, asked: Asked) -> tuple[Report, tuple[JoinedNode,
     file = model.facts
     stamp = file.stamp or recovered_stamp(file.graph.marks)
     meter = Meter(model)
+    stored = {tensor.place or tensor.name: tensor.num_elements for tensor in file.model.tensors}  # shared bytes once
     joined = joined_nodes(stamp, file, _measurer(meter))
     twice = duplicates(file.model.tensors, meter)
     copies = _float_copies(file.model, meter)
@@ -98,7 +100,7 @@ def _measured(model: OpenModel, asked: Asked) -> tuple[Report, tuple[JoinedNode,
         form=file.model.form,
         nodes=tuple(node.report for node in joined),
         num_tensors=len(file.model.tensors),
-        float_bytes=4 * sum(tensor.num_elements for tensor in file.model.tensors),
+        float_bytes=_FLOAT_BYTES * sum(stored.values()),
         duplicates=twice,
         float_copies=copies,
         is_float=is_all_float(file),
