@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 import zlib
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 Value = str | int | float | bool | None
 
+_LARGEST_FLOAT32: Final = 3.4028234663852886e38
 NOT_COMPARED: Final = StoredNumbers()
 
 
@@ -35,7 +37,7 @@ class Change:
     """One fact that differs.
 
     Attributes:
-        what: the fact, for example `weight scale`; untrusted text where it names a tensor.
+        what: the fact, for example `weight scale`; a dtype in it is untrusted text.
         before: what the first file says; None if nothing. Untrusted text.
         after: what the second says.
         matters: it makes the files different; else they are only different forms of the same model.
@@ -73,6 +75,7 @@ class Comparison:
         removed: nodes that only the first has.
         changed: nodes of both that differ, in the order of the first.
         num_same: nodes of both in which nothing differs.
+        tensors: stored tensors of no node that both have, with other numbers in them; untrusted text.
         came: findings that only the second has.
         went: findings that only the first has.
         not_compared: what could not be compared, a line each; untrusted text.
@@ -86,6 +89,7 @@ class Comparison:
     removed: tuple[NodeReport, ...]
     changed: tuple[NodeChange, ...]
     num_same: int
+    tensors: tuple[str, ...]
     came: tuple[Finding, ...]
     went: tuple[Finding, ...]
     not_compared: tuple[str, ...]
@@ -96,7 +100,7 @@ class Comparison:
         if self.is_same_content:
             return Sameness.EQUAL
         matters = any(change.matters for change in self.facts)
-        if matters or self.added or self.removed or self.changed or self.came or self.went:
+        if matters or self.added or self.removed or self.changed or self.tensors or self.came or self.went:
             return Sameness.DIFFERENT
         return Sameness.UNKNOWN if self.not_compared else Sameness.EQUAL
 
@@ -126,16 +130,16 @@ def compared(
     for key in both:
         changes = (*_node_changes(ours[key], theirs[key]), *stored.pop(key[0], ()))
         changed += [NodeChange(name=key[0], changes=changes)] if changes else []
-    rest = [change for changes in stored.values() for change in changes]
     return Comparison(
         first=first,
         second=second,
         is_same_content=is_same_content,
-        facts=(*_facts(first, second), *rest),
+        facts=tuple(_facts(first, second)),
         added=tuple(theirs[key] for key in theirs if key not in ours),
         removed=tuple(ours[key] for key in ours if key not in theirs),
         changed=tuple(changed),
         num_same=len(both) - len(changed),
+        tensors=tuple(what for node, what in numbers.different if not node),
         came=_only(second.findings, first.findings),
         went=_only(first.findings, second.findings),
         not_compared=tuple(_not_compared(first, second, numbers)),
@@ -211,7 +215,15 @@ def _tensor_facts(tensor: TensorReport) -> dict[str, Value]:
 def _span(low: float | None, high: float | None) -> str | None:
     if low is None or high is None:
         return None
-    return f"{low!r}" if low == high else f"{low!r}..{high!r}"
+    return _number_words(low) if low == high else f"{_number_words(low)}..{_number_words(high)}"
+
+
+def _number_words(value: float) -> str:
+    """Return a number so that no other is written like it: 9 digits tell any two float32 apart, 17 any two float64."""
+    if isinstance(value, int) or not math.isfinite(value) or abs(value) > _LARGEST_FLOAT32:
+        return repr(value)
+    is_float32 = struct.unpack("<f", struct.pack("<f", value))[0] == value
+    return f"{value:.9g}" if is_float32 else repr(value)
 
 
 def _histogram_words(found: Histogram | None) -> str | None:

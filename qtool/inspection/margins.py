@@ -25,6 +25,7 @@ class Margin:
     Attributes:
         backend: the backend.
         sums: what becomes of them.
+        adds_in_int16: its kernel adds pairs of products in int16; else in int32, and nothing can be reached.
         worst_pair_sum: the possible sum of two products of largest magnitude, with its sign; None where the kernel adds
             in int32, or the weight is not known.
         num_channels: output channels that can leave int16; None likewise.
@@ -32,6 +33,7 @@ class Margin:
 
     backend: str
     sums: Sums
+    adds_in_int16: bool
     worst_pair_sum: int | None
     num_channels: int | None
 
@@ -62,6 +64,7 @@ def _margin(backend: Backend, layer: Layer) -> Margin:
     return Margin(
         backend=backend.name,
         sums=judge(backend, Isa.NO_VNNI, layer).sums,
+        adds_in_int16=adds_in_int16,
         worst_pair_sum=None if bound is None else bound.worst_pair_sum,
         num_channels=None if bound is None else bound.num_channels,
     )

@@ -25,8 +25,8 @@ class StoredNumbers:
     """What two files store differently.
 
     Attributes:
-        different: (node, what) of what both have and is not the same, as `("conv1", "weight bytes")`; the node is empty
-            for a tensor of no node.
+        different: (node, what) of what both have and is not the same, for example `("conv1", "weight values")`; the
+            node is empty for a tensor of no node.
         unknown: likewise, what one of them does not store as plain bytes.
         num_same: how many were compared and are the same.
     """
@@ -57,11 +57,11 @@ def _pairs(first: ModelFacts, second: ModelFacts) -> Iterator[tuple[Key, Numbers
     """Yield what stands for the same thing in both files."""
     ours, theirs = _operands(first), _operands(second)
     shown = set()
-    for key in ours.keys() & theirs.keys():
+    for key in [key for key in ours if key in theirs]:
         one, other = ours[key], theirs[key]
         if _is_alike(one.tensor, other.tensor):
             shown |= {id(one.tensor)}
-            yield (key[0], f"{key[1]} bytes"), one.tensor, other.tensor
+            yield (key[0], f"{key[1]} values"), one.tensor, other.tensor
         if one.quantization and other.quantization:
             yield (key[0], f"{key[1]} scales"), one.quantization.scale, other.quantization.scale
             yield (key[0], f"{key[1]} zero points"), one.quantization.zero_point, other.quantization.zero_point

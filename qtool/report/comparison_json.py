@@ -34,6 +34,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
             "changed": json_value(comparison.changed),
             "num_same": comparison.num_same,
         },
+        "tensors": list(comparison.tensors),
         "findings": {"came": json_value(comparison.came), "went": json_value(comparison.went)},
         "not_compared": list(comparison.not_compared),
     }

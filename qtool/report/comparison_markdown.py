@@ -33,6 +33,10 @@ def comparison_to_markdown(comparison: Comparison) -> str:
         _nodes("only in the first", comparison.removed),
         *_findings("Findings that came", comparison.came),
         *_findings("Findings that went", comparison.went),
+        _folded(
+            f"other tensors with other numbers: {len(comparison.tensors)}",
+            [f"- {code(name)}" for name in comparison.tensors],
+        ),
         _folded("not compared", [f"- {code(line)}" for line in comparison.not_compared]),
     ]
     return within_limit(parts)

@@ -54,11 +54,8 @@ def render_comparison(
     parts += _nodes("only in the first", comparison.removed, verbose)
     parts += _findings("findings that came", comparison.came, verbose)
     parts += _findings("findings that went", comparison.went, verbose)
-    if comparison.not_compared:
-        lines = comparison.not_compared if verbose else comparison.not_compared[:_MAX_NODES]
-        parts += [Text(), Text("not compared", style="bold yellow"), *(_indented(line) for line in lines)]
-        if len(lines) < len(comparison.not_compared):
-            parts.append(_indented(f"and {len(comparison.not_compared) - len(lines)} more; --verbose lists them"))
+    parts += _lines("other tensors with other numbers", comparison.tensors, verbose)
+    parts += _lines("not compared", comparison.not_compared, verbose)
     return render(parts, width=width, color=color)
 
 
@@ -76,13 +73,15 @@ def _changes(changes: Sequence[Change], width: int) -> RenderableType:
 
 
 def _nodes(title: str, nodes: Sequence[NodeReport], verbose: bool) -> list[RenderableType]:
-    if not nodes:
+    return _lines(title, [f"{shortened(node.name)}: {node_line(node)}" for node in nodes], verbose)
+
+
+def _lines(title: str, lines: Sequence[str], verbose: bool) -> list[RenderableType]:
+    if not lines:
         return []
-    shown = nodes if verbose else nodes[:_MAX_NODES]
-    lines = [_indented(f"{shortened(node.name)}: {shortened(node_line(node))}") for node in shown]
-    if len(shown) < len(nodes):
-        lines.append(_indented(f"and {len(nodes) - len(shown)} more; --verbose lists them"))
-    return [Text(), Text(f"{title}: {len(nodes)}", style="bold"), *lines]
+    shown = lines if verbose else lines[:_MAX_NODES]
+    rest = [f"and {len(lines) - len(shown)} more; --verbose lists them"] if len(shown) < len(lines) else []
+    return [Text(), Text(f"{title}: {len(lines)}", style="bold"), *(_indented(line) for line in [*shown, *rest])]
 
 
 def _findings(title: str, findings: Sequence[Finding], verbose: bool) -> list[RenderableType]:

@@ -32,6 +32,7 @@ def sameness_words(comparison: Comparison) -> str:
         (len(comparison.added), "added", "node"),
         (len(comparison.removed), "removed", "node"),
         (facts, "changed", "fact"),
+        (len(comparison.tensors), "changed", "other tensor"),
         (len(comparison.came), "came", "finding"),
         (len(comparison.went), "went", "finding"),
     ]

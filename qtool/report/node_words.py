@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from qtool.inspection.margins import margins_of
@@ -50,6 +51,18 @@ def stored_bytes(node: NodeReport) -> int:
     return sum(tensor.num_bytes for tensor in node.tensors)
 
 
+def stored_dtype(tensor: TensorReport) -> str:
+    """Return the dtype that it has in the file: a fake-quantized weight has codes of int8, and is stored as floats.
+
+    Example:
+        >>> stored_dtype(TensorReport(role=Role.WEIGHT, name="w", dtype="int8", shape=(2, 3), num_bytes=24))
+        'float32'
+    """
+    num_elements = 0 if tensor.shape is None else math.prod(tensor.shape)
+    is_float = tensor.num_bytes == num_elements * BITS["float32"] // 8 and BITS.get(tensor.dtype) != BITS["float32"]
+    return "float32" if is_float and tensor.num_bytes else tensor.dtype
+
+
 def codes_words(tensor: TensorReport | None) -> str:
     """Return the codes it may have, for example `uint8 0..127`; of floats their dtype."""
     if tensor is None:
@@ -57,6 +70,20 @@ def codes_words(tensor: TensorReport | None) -> str:
     if not tensor.is_quantized or tensor.qmin is None or tensor.qmax is None:
         return tensor.dtype
     return f"{tensor.dtype} {tensor.qmin}..{tensor.qmax}"
+
+
+def input_words(node: NodeReport) -> str:
+    """Return the codes of its input; that they are reduced, or that nobody knows, stands beside them."""
+    words = range_words(node)
+    beside = "" if words.startswith("full") else f" {words}"
+    return f"{codes_words(node.tensor(Role.INPUT))}{beside}".strip()
+
+
+def weight_words(weight: TensorReport | None) -> str:
+    """Return the dtype and granularity of a weight, for example `int8 per channel`."""
+    if weight is None:
+        return ""
+    return f"{weight.dtype} per {weight.granularity}" if weight.is_quantized else weight.dtype
 
 
 def granularity_words(tensor: TensorReport) -> str:

@@ -16,14 +16,16 @@ def size_words(num_bytes: int) -> str:
 
 
 def share_words(part: float, whole: float) -> str:
-    """Return a share in per cent; what is there is never shown as nothing.
+    """Return a share in per cent; a little is never shown as nothing, nor most as all.
 
     Example:
-        >>> share_words(1, 4), share_words(1, 4000)
-        ('25 %', '<1 %')
+        >>> share_words(1, 4), share_words(1, 4000), share_words(3999, 4000)
+        ('25 %', '<1 %', '>99 %')
     """
     share = 100 * part / whole if whole else 0.0
-    return "<1 %" if 0 < share < 0.5 else f"{share:.0f} %"
+    if 0 < share < 1:
+        return "<1 %"
+    return ">99 %" if 99 < share < 100 else f"{share:.0f} %"
 
 
 def span_words(low: float | None, high: float | None, *, digits: int = 4) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from qtool.inspection.findings import Report
+    from qtool.inspection.margins import Margin
     from qtool.inspection.nodes import NodeReport
     from qtool.stamp.schema import InputStamp, Stamp
 
@@ -144,12 +145,22 @@ def saturation_line(nodes: Sequence[NodeReport]) -> str:
     worst = [(margin, node) for node in nodes if (margin := worst_margin(node)) is not None]
     if not worst:
         found = [margins for node in nodes if (margins := own_margins(node))]
-        is_exact = all(margin.sums is Sums.EXACT for margins in found for margin in margins)
-        return f"no kernel of {count_words(len(found), 'layer')} adds in int16" if found and is_exact else ""
+        return _exact_words(found)
     num_bad = sum(bool(margin.num_channels) for margin, _ in worst)
     margin, node = max(worst, key=lambda each: abs(each[0].worst_pair_sum or 0))
     reach = f"{shortened(node.name, 80)} reaches {margin.worst_pair_sum} of {INT16_MAX} on {margin.backend}"
     return f"without VNNI {num_bad} of {count_words(len(worst), 'layer')} can leave int16; {reach}"
+
+
+def _exact_words(found: Sequence[Sequence[Margin]]) -> str:
+    """Return why no layer can leave int16, where that does not hang on weights; empty where it does."""
+    margins = [margin for each in found for margin in each]
+    if not margins or any(margin.sums is not Sums.EXACT for margin in margins):
+        return ""
+    layers = count_words(len(found), "layer")
+    if any(margin.adds_in_int16 for margin in margins):
+        return f"none of {layers} can leave int16: their input codes are too small"
+    return f"no kernel of {layers} adds in int16"
 
 
 def _some(words: Sequence[str], separator: str) -> str:

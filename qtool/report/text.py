@@ -16,6 +16,7 @@ from qtool.readers.facts import Role
 from qtool.report.chosen_nodes import nodes_that_matter
 from qtool.report.console import render
 from qtool.report.finding_groups import finding_groups
+from qtool.report.node_lines import node_lines
 from qtool.report.node_table import NodeCells, TensorCells, node_table
 from qtool.report.node_words import compute_words, note_words, pattern_words, seen_words
 from qtool.report.quantities import size_words, span_words
@@ -105,7 +106,8 @@ def _nodes(report: Report, verbose: bool, width: int) -> list[RenderableType]:
         return []
     is_all = len(chosen) == len(report.nodes)
     title = "nodes" if is_all else f"nodes that matter, {len(chosen)} of {len(report.nodes)}; --verbose lists all"
-    table = node_table([_node_cells(node) for node in chosen], width=width)
+    cells = [_node_cells(node) for node in chosen] if verbose else []
+    table = node_table(cells, width=width) if verbose else node_lines(chosen, width=width)
     return [Text(), Text(title, style="bold"), *table]
 
 

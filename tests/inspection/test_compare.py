@@ -44,7 +44,7 @@ def test_a_report_is_equal_to_itself():
         (Role.WEIGHT, {"shape": (2, 2)}, "weight shape", "2 x 2"),
         (Role.INPUT, {"qmax": 127}, "input range", "0..127"),
         (Role.INPUT, {"zero_point_min": 3, "zero_point_max": 3}, "input zero point", "3"),
-        (Role.OUTPUT, {"scale_min": math.nan, "scale_max": 1.0}, "output scale", "nan..1.0"),
+        (Role.OUTPUT, {"scale_min": math.nan, "scale_max": 1.0}, "output scale", "nan..1"),
     ],
 )
 def test_each_number_of_a_tensor_is_compared(role, fields, what, sides):
@@ -115,17 +115,33 @@ def test_what_cannot_be_compared_is_never_equal():
     assert unknown.not_compared == ("the stored numbers: no tensor of one is known in the other",)
     empty = compared(report(()), report(()), numbers=ALL_SAME)
     assert (empty.sameness, empty.not_compared) == (Sameness.UNKNOWN, ("neither file has nodes that are known",))
-    numbers = StoredNumbers(num_same=5, unknown=(("stem", "weight bytes"),))
-    assert compared(report(), report(), numbers=numbers).not_compared == ("stem: weight bytes",)
+    numbers = StoredNumbers(num_same=5, unknown=(("stem", "weight values"),))
+    assert compared(report(), report(), numbers=numbers).not_compared == ("stem: weight values",)
     foreign = report(not_understood=("operator Foo",))
     assert compared(foreign, report(), numbers=ALL_SAME).sameness is Sameness.UNKNOWN
     assert compared(report(()), report(()), is_same_content=True).sameness is Sameness.EQUAL
 
 
 def test_stored_numbers_that_differ_are_changes_of_their_node_or_of_the_file():
-    numbers = StoredNumbers(num_same=5, different=(("stem", "weight bytes"), ("", "embedding")))
+    numbers = StoredNumbers(num_same=5, different=(("stem", "weight values"), ("", "embedding")))
     comparison = compared(report(), report(), numbers=numbers)
     assert comparison.sameness is Sameness.DIFFERENT
     [change] = comparison.changed
-    assert (change.name, [each.what for each in change.changes]) == ("stem", ["weight bytes"])
-    assert [each.what for each in comparison.facts] == ["embedding"]
+    assert (change.name, [each.what for each in change.changes]) == ("stem", ["weight values"])
+    assert (comparison.tensors, comparison.facts) == (("embedding",), ())
+
+
+@pytest.mark.parametrize(
+    ("low", "words"),
+    [
+        (0.1, "0.1"),
+        (0.100000001490116, "0.100000001490116"),
+        (0.10000000149011612, "0.100000001"),
+        (1e300, "1e+300"),
+        (3, "3"),
+    ],
+)
+def test_two_numbers_are_never_written_alike(low, words):
+    node = quantized_node(0)
+    changed = with_tensor(node, Role.INPUT, scale_min=low, scale_max=low)
+    assert changes_of(node, changed)["input scale"][1] == words

@@ -27,6 +27,7 @@ def test_a_reduced_range_is_exact_and_its_margin_is_known():
 def test_weights_that_are_not_known_are_never_safe():
     found = by_backend(quantized_node(0, bounds=()))
     assert (found["fbgemm"].sums, found["fbgemm"].worst_pair_sum) == (Sums.UNKNOWN, None)
+    assert [found[name].adds_in_int16 for name in ("fbgemm", "onnxruntime", "qnnpack")] == [True, True, False]
     assert found["qnnpack"].sums is Sums.EXACT
 
 

@@ -41,13 +41,13 @@ def test_one_byte_makes_a_difference(index):
     data = bytes(range(23))
     changed = data[:index] + b"\xff" + data[index + 1 :]
     found = compared_numbers(opened(data, piece=4), opened(changed, piece=5))
-    assert found == StoredNumbers(different=(("fc", "weight bytes"),), num_same=2)
+    assert found == StoredNumbers(different=(("fc", "weight values"),), num_same=2)
 
 
 def test_a_place_with_fewer_bytes_is_different():
     short = opened(bytes(5))
     cut = OpenModel(short.facts, lambda _: iter([bytes(4)]))
-    assert compared_numbers(short, cut).different == (("fc", "weight bytes"),)
+    assert compared_numbers(short, cut).different == (("fc", "weight values"),)
 
 
 def test_scales_and_zero_points_are_compared_number_by_number():
@@ -59,7 +59,7 @@ def test_scales_and_zero_points_are_compared_number_by_number():
 
 def test_what_is_not_stored_as_plain_bytes_is_unknown():
     for other in (opened(b"xy", place=False), opened(b"xy", strides=(1,))):
-        assert compared_numbers(opened(b"xy"), other).unknown == (("fc", "weight bytes"),)
+        assert compared_numbers(opened(b"xy"), other).unknown == (("fc", "weight values"),)
 
 
 def test_tensors_of_no_node_are_compared_by_name():

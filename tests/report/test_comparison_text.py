@@ -17,7 +17,7 @@ def sample_comparison():
         name="models/after.pt2",
         findings=(),
     )
-    return compared(sample_report(), after, numbers=StoredNumbers(num_same=3, different=(("act", "weight bytes"),)))
+    return compared(sample_report(), after, numbers=StoredNumbers(num_same=3, different=(("act", "weight values"),)))
 
 
 @pytest.mark.parametrize("width", [40, 100])

@@ -7,7 +7,7 @@ from qtool.inspection.codes import Finding, Severity
 from qtool.readers.facts import Compute, Role
 from qtool.report.chosen_nodes import nodes_that_matter
 from qtool.report.finding_groups import finding_groups
-from qtool.report.node_words import compute_words, pattern_words, saturation_words, stored_bytes
+from qtool.report.node_words import compute_words, pattern_words, saturation_words, stored_bytes, stored_dtype
 from qtool.report.quantities import count_words, share_words, size_words, span_words
 from qtool.report.summary import fact_rows, saturation_line
 from tests.report.sample_reports import float_node, large_report, quantized_node, sample_nodes, sample_report
@@ -22,8 +22,8 @@ def test_sizes(num_bytes, words):
 
 
 def test_numbers_in_words():
-    assert [share_words(part, 1000) for part in (0, 1, 5, 250, 1000)] == ["0 %", "<1 %", "0 %", "25 %", "100 %"]
-    assert share_words(1, 0) == "0 %"
+    assert [share_words(part, 1000) for part in (0, 1, 5, 250, 1000)] == ["0 %", "<1 %", "<1 %", "25 %", "100 %"]
+    assert (share_words(1, 0), share_words(999, 1000), share_words(99, 100)) == ("0 %", ">99 %", "99 %")
     assert span_words(math.nan, 1.0) == "nan..1"
     assert [count_words(count, "node") for count in (0, 1, 2)] == ["0 nodes", "1 node", "2 nodes"]
 
@@ -52,6 +52,11 @@ def test_a_backend_that_adds_in_int32_is_said_to_be_exact():
     assert saturation_words(nodes[0]) == ""
 
 
+def test_a_reduced_range_needs_no_weights_to_be_exact():
+    nodes = tuple(quantized_node(index, qmax=127, bounds=()) for index in range(3))
+    assert saturation_line(nodes) == "none of 3 layers can leave int16: their input codes are too small"
+
+
 def test_without_a_backend_the_worst_counts():
     assert saturation_words(quantized_node(0, backends=(), worst=30000)) == (
         "4 channels can leave int16, worst pair sum 36000"
@@ -78,6 +83,8 @@ def test_weights_of_other_widths_are_named():
     four = dataclasses.replace(node, tensors=(dataclasses.replace(weight, dtype="uint4"),))
     half = dataclasses.replace(node, tensors=(dataclasses.replace(weight, dtype="float16", is_quantized=False),))
     assert (compute_words(four), compute_words(half)) == ("int4 weights", "float16 weights")
+    assert stored_dtype(weight) == "int8"
+    assert stored_dtype(dataclasses.replace(weight, num_bytes=4 * weight.num_bytes)) == "float32"
     assert pattern_words(quantized_node(0, depthwise=True)) == "depthwise conv2d + relu6"
     assert stored_bytes(quantized_node(0)) == 32 * 16 * 9 + 4 * 32
 

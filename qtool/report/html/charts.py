@@ -17,13 +17,19 @@ MAX_BINS: Final = 32
 
 _HEIGHT: Final = 24
 
+_NEAR: Final = 0.01
+"""Of the whole width: marks that would cover each other."""
+
+_LANE: Final = 6.5
+"""Pixels between such marks."""
+
 SHAPES: Final = (
-    Markup('<circle r="4.5"/>'),
-    Markup('<rect x="-4" y="-4" width="8" height="8"/>'),
-    Markup('<path d="M0-5.5 5.5 0 0 5.5-5.5 0z"/>'),
-    Markup('<path d="M0-5 5 4H-5z"/>'),
-    Markup('<path d="M0 5 5-4H-5z"/>'),
-    Markup('<path d="M-2-5h4v3h3v4h-3v3h-4v-3h-3v-4h3z"/>'),
+    Markup('<circle r="3.5"/>'),
+    Markup('<path d="M-3-3h6v6h-6z"/>'),
+    Markup('<path d="M0-4.5 4.5 0 0 4.5-4.5 0z"/>'),
+    Markup('<path d="M0-4 4 3H-4z"/>'),
+    Markup('<path d="M0 4 4-3H-4z"/>'),
+    Markup('<path d="M-1.5-4h3v2.5h2.5v3h-2.5v2.5h-3v-2.5h-2.5v-3h2.5z"/>'),
 )
 """One for each backend, so that no meaning hangs on a colour."""
 
@@ -62,11 +68,21 @@ def marks_line(marks: Sequence[tuple[float, int, str, bool]], *, limit: float, l
         element("line", x1="0", x2=f"{100 * far:.4g}%", y1="50%", y2="50%", class_="stem"),
         element("line", x1=end, x2=end, y1="0", y2="100%", class_="limit"),
     ]
-    for position, number, title, is_beyond in marks:
+    for (position, number, title, is_beyond), lane in zip(marks, _lanes([mark[0] for mark in marks]), strict=True):
         css_class = f"mark b{number}{' beyond' if is_beyond else ''}"
         shape = element("svg", shape_of(number), x=f"{100 * position:.4g}%", y="50%", overflow="visible")
-        drawn.append(element("g", element("title", title), shape, class_=css_class))
+        drawn.append(element("g", element("title", title), shape, class_=css_class, transform=lane))
     return element("svg", *drawn, class_="marks", role="img", aria_label=label)
+
+
+def _lanes(positions: Sequence[float]) -> list[str | None]:
+    """Return how far each mark is moved up or down, so that those at one place can be told apart."""
+    lanes: list[str | None] = []
+    for index, position in enumerate(positions):
+        near = [other for other, place in enumerate(positions) if abs(place - position) < _NEAR]
+        offset = (near.index(index) - (len(near) - 1) / 2) * _LANE
+        lanes.append(f"translate(0 {offset:g})" if len(near) > 1 else None)
+    return lanes
 
 
 def shape_of(number: int) -> Markup:

@@ -29,7 +29,8 @@ def comparison_page(comparison: Comparison) -> str:
         _nodes("Only in the first", comparison.removed),
         _findings("Findings that came", comparison.came),
         _findings("Findings that went", comparison.went),
-        _not_compared(comparison.not_compared),
+        _lines(f"Other tensors with other numbers: {len(comparison.tensors)}", comparison.tensors),
+        _lines("Not compared", comparison.not_compared),
     ]
     return page(f"{comparison.first.name} and {comparison.second.name}", body)
 
@@ -90,7 +91,7 @@ def _findings(title: str, found: Sequence[Finding]) -> Markup:
     return findings(finding_groups(found), title=title) if found else Markup()
 
 
-def _not_compared(lines: Sequence[str]) -> Markup:
+def _lines(title: str, lines: Sequence[str]) -> Markup:
     if not lines:
         return Markup()
-    return element("section", element("h2", "Not compared"), element("ul", *(element("li", line) for line in lines)))
+    return element("section", element("h2", title), element("ul", *(element("li", line) for line in lines)))

@@ -12,11 +12,12 @@ from qtool.report.node_words import (
     codes_words,
     compute_words,
     granularity_words,
+    input_words,
     note_words,
     pattern_words,
-    range_words,
     seen_words,
     stored_bytes,
+    weight_words,
     worst_margin,
 )
 from qtool.report.quantities import size_words, span_words
@@ -80,8 +81,8 @@ def _body(index: int, node: NodeReport, findings: Sequence[Finding]) -> Markup:
         element("th", details, scope="row"),
         element("td", pattern_words(node)),
         element("td", element("span", compute_words(node), class_="as" if node.is_quantized else "as float")),
-        element("td", _input_words(node)),
-        element("td", _weight_words(weight)),
+        element("td", input_words(node)),
+        element("td", weight_words(weight)),
         _number(size, size_words(size) if size else ""),
         _number(
             0 if reach is None else abs(reach),
@@ -109,19 +110,6 @@ def _spark(found: Histogram | None, id_: str, css_class: str) -> Markup | None:
     if found is None or not any(found.counts):
         return None
     return histogram(found, id_=id_, css_class=css_class)
-
-
-def _input_words(node: NodeReport) -> str:
-    """Return the codes of its input; that they are reduced, or that nobody knows, stands beside them."""
-    words = range_words(node)
-    beside = "" if words.startswith("full") else f" {words}"
-    return f"{codes_words(node.tensor(Role.INPUT))}{beside}".strip()
-
-
-def _weight_words(weight: TensorReport | None) -> str:
-    if weight is None:
-        return ""
-    return f"{weight.dtype} per {weight.granularity}" if weight.is_quantized else weight.dtype
 
 
 def _more(index: int, node: NodeReport, findings: Sequence[Finding]) -> Markup:
@@ -186,7 +174,7 @@ def _sums(node: NodeReport) -> str:
     """Return what each backend's kernel reaches, those of one answer together."""
     by_answer: dict[str, list[str]] = {}
     for margin in margins_of(node):
-        reach = "added in int32" if margin.worst_pair_sum is None else f"{margin.worst_pair_sum} of {INT16_MAX}"
-        answer = "not known" if margin.sums.value == "unknown" else reach
+        reach = "not known" if margin.worst_pair_sum is None else f"{margin.worst_pair_sum} of {INT16_MAX}"
+        answer = reach if margin.adds_in_int16 else "added in int32"
         by_answer.setdefault(answer, []).append(margin.backend)
     return "; ".join(f"{', '.join(names)}: {answer}" for answer, names in by_answer.items())

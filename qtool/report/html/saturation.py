@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from qtool.inspection.margins import Margin
     from qtool.inspection.nodes import NodeReport
 
-_LARGEST_SUM: Final = 2 * 255 * 128
-"""Of two products of uint8 and int8 codes."""
+_MIN_AXIS: Final = 36_000
+"""Where the axis ends at least: a little beyond int16."""
 
-_MAX_LAYERS: Final = 40
+_MAX_LAYERS: Final = 30
 
 Series = tuple[str, ...]
 """Backends that reach the same in every layer, and so share a mark."""
@@ -40,8 +40,9 @@ def saturation(nodes: Sequence[NodeReport]) -> Markup:
         )
         for number, names in enumerate(series)
     ]
-    axis = element("td", element("span", str(INT16_MAX)), class_="axis")
-    head = element("tr", element("th"), axis, element("td", class_="num"))
+    end = max(_MIN_AXIS, 1.02 * max(abs(each.worst_pair_sum or 0) for _, reach in shown for each in reach.values()))
+    axis = element("svg", element("text", str(INT16_MAX), x=f"{100 * INT16_MAX / end:.4g}%", y="80%"), class_="axis")
+    head = element("tr", element("th"), element("td", axis), element("td", class_="num"))
     more = (
         f" Shown are the {len(shown)} nearest of {count_words(len(found), 'layer')}." if len(found) > len(shown) else ""
     )
@@ -56,7 +57,7 @@ def saturation(nodes: Sequence[NodeReport]) -> Markup:
             class_="quiet",
         ),
         element("ul", *legend, class_="legend"),
-        element("table", head, *(_row(node, reach, series) for node, reach in shown), class_="bars margins"),
+        element("table", head, *(_row(node, reach, series, end) for node, reach in shown), class_="bars margins"),
     )
 
 
@@ -82,16 +83,15 @@ def _own(node: NodeReport, reach: Mapping[str, Margin]) -> tuple[int, bool, str]
     return abs(worst.worst_pair_sum or 0), bool(worst.num_channels), str(worst.worst_pair_sum)
 
 
-def _row(node: NodeReport, reach: Mapping[str, Margin], series: Sequence[Series]) -> Markup:
+def _row(node: NodeReport, reach: Mapping[str, Margin], series: Sequence[Series], end: float) -> Markup:
     marks = []
     for number, names in enumerate(series):
         margin = reach.get(names[0])
         if margin is not None:
-            place = min(abs(margin.worst_pair_sum or 0) / _LARGEST_SUM, 1.0)
             title = f"{', '.join(names)}: {margin.worst_pair_sum}"
-            marks.append((place, number, title, bool(margin.num_channels)))
+            marks.append((abs(margin.worst_pair_sum or 0) / end, number, title, bool(margin.num_channels)))
     label = "; ".join(title for _, _, title, _ in marks)
-    line = marks_line(marks, limit=INT16_MAX / _LARGEST_SUM, label=label)
+    line = marks_line(marks, limit=INT16_MAX / end, label=label)
     _, is_beyond, text = _own(node, reach)
     number_cell = element("td", text, class_="num bad" if is_beyond else "num")
     return element("tr", element("th", node.name, scope="row", title=node.name), element("td", line), number_cell)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from qtool.report.finding_groups import finding_groups
 from qtool.report.html.charts import stacked_bar
 from qtool.report.html.markup import Markup, element, joined
-from qtool.report.node_words import stored_bytes
+from qtool.report.node_words import stored_bytes, stored_dtype
 from qtool.report.quantities import share_words, size_words
 from qtool.report.summary import count_line, fact_rows, outcome_words
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from qtool.inspection.nodes import NodeReport
     from qtool.report.finding_groups import FindingGroup
 
-_MAX_BARS: Final = 30
+_MAX_BARS: Final = 20
 _MAX_LINES: Final = 8
 _NUM_HUES: Final = 6
 
@@ -138,7 +138,7 @@ def _bytes_by_dtype(node: NodeReport, hues: Mapping[str, str]) -> list[tuple[str
     """Return what a node's tensors take, in the order in which the whole file is drawn."""
     counts = Counter[str]()
     for tensor in node.tensors:
-        counts[tensor.dtype] += tensor.num_bytes
+        counts[stored_dtype(tensor)] += tensor.num_bytes
     return [(dtype, counts[dtype]) for dtype in dict.fromkeys([*hues, *counts]) if counts[dtype]]
 
 
