@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from qtool.inspection import codes
 from qtool.readers.facts import Compute, Role
+from qtool.types import CONVOLUTIONS, TRANSPOSED_CONVOLUTIONS, Op
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,12 +29,21 @@ def computes_otherwise(node: JoinedNode) -> Iterator[Finding]:
     stamped, read = node.stamped, node.read
     if stamped is None or read is None:
         return
-    if stamped.op is not None and read.op is not None and stamped.op is not read.op:
+    if stamped.op is not None and read.op is not None and _kernel(stamped.op) != _kernel(read.op):
         yield _finding(node, f"it is stamped as {stamped.op.value}, and is {read.op.value}")
     if node.report.compute is Compute.STATIC and read.compute in _FLOAT:
         yield _finding(node, "it is stamped as int8, and computes in float")
     if node.report.compute is Compute.FLOAT and read.compute in _CODES:
         yield _finding(node, "it is stamped as float, and computes on codes")
+
+
+def _kernel(op: Op) -> str:
+    """Return the kind of kernel that an op has; a graph may spell an average pooling as a mean."""
+    if op in TRANSPOSED_CONVOLUTIONS:
+        return "transposed convolution"
+    if op in CONVOLUTIONS:
+        return "convolution"
+    return "linear" if op is Op.LINEAR else "other"
 
 
 def other_numbers(node: JoinedNode) -> Iterator[Finding]:
