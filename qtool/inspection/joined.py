@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from qtool.inspection.nodes import NodeReport, Origin, TensorReport
 from qtool.readers.facts import Compute, FileKind, Role
-from qtool.types import CONVOLUTIONS, TRANSPOSED_CONVOLUTIONS, Stage, Verdict
+from qtool.types import CONVOLUTIONS, MAC_OPS, TRANSPOSED_CONVOLUTIONS, Stage, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from qtool.inspection.nodes import Measured
     from qtool.readers.facts import FileFacts, ModelFacts, Node
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _TRAINABLE: Final = (Stage.PREPARED, Stage.TRAINED)
 """Stages whose nodes compute in float on rounded values, and multiply codes once they are converted."""
 
+_ON_CODES: Final = (Compute.STATIC, Compute.DYNAMIC)
 _STATES_RANGES: Final = (FileKind.PT2, FileKind.ONNX)
 """Kinds of files whose graphs state the codes of every activation; what others clip stands in code."""
 
@@ -62,17 +63,36 @@ def joined_nodes(stamp: Stamp | None, file: FileFacts, measure: Measure) -> tupl
     """
     states_ranges = file.kind in _STATES_RANGES
     return tuple(
-        _joined(stamped, found, stamp, measure, states_ranges=states_ranges)
-        for stamped, found in _pairs(stamp, file.model)
+        _joined(stamped, found, stamp, measure, states_ranges=states_ranges) for stamped, found in _pairs(stamp, file)
     )
 
 
-def _pairs(stamp: Stamp | None, model: ModelFacts) -> Iterator[tuple[NodeStamp | None, Node | None]]:
-    found = {node.name: node for node in reversed(model.nodes)}  # of two with one name the first
+def _pairs(stamp: Stamp | None, file: FileFacts) -> Iterator[tuple[NodeStamp | None, Node | None]]:
+    """Yield each node as the stamp and as the file has it; one of the two may be missing."""
+    found = {node.name: node for node in reversed(file.model.nodes)}  # of two with one name the first
     joined = [(node, found.get(node.name)) for node in (stamp.nodes if stamp else ())]
+    if file.stamp is None:
+        joined = _joined_in_order(joined, file.model)
     yield from joined
     taken = {id(node) for _, node in joined if node is not None}
-    yield from ((None, node) for node in model.nodes if id(node) not in taken)
+    yield from ((None, node) for node in file.model.nodes if id(node) not in taken)
+
+
+def _joined_in_order(
+    joined: Sequence[tuple[NodeStamp, Node | None]], model: ModelFacts
+) -> list[tuple[NodeStamp, Node | None]]:
+    """Return the pairs with those too that a model which was wrapped has under other names.
+
+    Marks stand in the graph beside their nodes, so both lists of what multiplies codes are in one order; they are
+    joined only if all ops in it are the same.
+    """
+    taken = {id(node) for _, node in joined if node is not None}
+    left = [node for node in model.nodes if node.op in MAC_OPS and node.compute in _ON_CODES and id(node) not in taken]
+    open_stamps = [stamped for stamped, node in joined if node is None and stamped.multiplies_codes]
+    if [stamped.op for stamped in open_stamps] != [node.op for node in left]:
+        return list(joined)
+    given = dict(zip([stamped.name for stamped in open_stamps], left, strict=True))
+    return [(stamped, node or given.get(stamped.name)) for stamped, node in joined]
 
 
 def _joined(
@@ -103,7 +123,7 @@ def _joined(
 def _ends(node: Node) -> tuple[int, int] | None:
     """Return the ends of the codes that a node's input can have, where its kernel multiplies codes."""
     read = node.operand(Role.INPUT)
-    codes = None if read is None or node.compute not in (Compute.STATIC, Compute.DYNAMIC) else read.quantization
+    codes = None if read is None or node.compute not in _ON_CODES else read.quantization
     return None if codes is None else (codes.qmin, codes.qmax)
 
 
