@@ -12,6 +12,7 @@ from qtool.readers.onnx_file import is_onnx
 from qtool.readers.onnx_graph import open_onnx
 from qtool.readers.programs.model import program_model
 from qtool.readers.qtool_file import archive_facts
+from qtool.readers.scripts.model import script_model
 from qtool.readers.source import OpenModel, opened_source
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 PLAIN_FORMATS: tuple[tuple[Callable[[Source], bool], Callable[[Source], OpenModel]], ...] = ((is_onnx, open_onnx),)
 """Formats that are no archives: how to tell one, and who reads it."""
 
-MODELS_IN_ARCHIVES: dict[FileKind, Callable[[Archive], ModelFacts]] = {FileKind.PT2: program_model}
+MODELS_IN_ARCHIVES: dict[FileKind, Callable[[Archive], ModelFacts]] = {
+    FileKind.PT2: program_model,
+    FileKind.TORCHSCRIPT: script_model,
+}
 """Who reads the model in an archive, by what the archive is."""
 
 
