@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 from typing import TYPE_CHECKING, Final
 
+from qtool.errors import FileFormatError
 from qtool.inspection.findings import Duplicate
 
 if TYPE_CHECKING:
@@ -29,9 +30,6 @@ def duplicates(tensors: Iterable[Tensor], meter: Meter) -> tuple[Duplicate, ...]
     Args:
         tensors: all that the file stores.
         meter: the open file.
-
-    Raises:
-        FileFormatError: bytes that a tensor should have are not there.
     """
     names: dict[Place, list[str]] = {}
     for tensor in tensors:
@@ -56,21 +54,20 @@ def _size(place: Place) -> int:
 
 
 def _head(meter: Meter) -> Callable[[Place], Hashable]:
-    def head(place: Place) -> Hashable:
-        blocks = meter.blocks(dataclasses.replace(place, num_bytes=min(_HEAD, place.num_bytes)))
-        return place if blocks is None else b"".join(blocks)  # what is not read is equal to nothing else
-
-    return head
+    return lambda place: _digest(meter)(dataclasses.replace(place, num_bytes=min(_HEAD, place.num_bytes)))
 
 
 def _digest(meter: Meter) -> Callable[[Place], Hashable]:
     def digest(place: Place) -> Hashable:
-        blocks = meter.blocks(place)
+        blocks, total = meter.blocks(place), hashlib.sha256()
         if blocks is None:
+            return place  # what is not read is equal to nothing else
+        try:
+            for block in blocks:
+                total.update(block)
+        except FileFormatError as error:
+            meter.remember(str(error))
             return place
-        total = hashlib.sha256()
-        for block in blocks:
-            total.update(block)
         return total.digest()
 
     return digest

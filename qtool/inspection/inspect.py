@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 _SEVERITIES = tuple(Severity)
 _FLOAT_BYTES = 4
-_SPENT = "some tensors, which overlap or lie deep in compressed entries: to measure all would take too long"
 
 
 def inspect_file(
@@ -105,7 +104,7 @@ def _measured(model: OpenModel, asked: Asked) -> tuple[Report, tuple[JoinedNode,
         float_copies=copies,
         is_float=is_all_float(file),
         fail_on=asked.fail_on,
-        not_understood=(*file.model.not_understood, *([_SPENT] if meter.is_spent else [])),
+        not_understood=(*file.model.not_understood, *meter.problems),
     )
     return report, joined
 

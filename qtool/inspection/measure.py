@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from qtool.errors import FileFormatError
 from qtool.inspection.nodes import Faults, Measured, TensorReport
 from qtool.inspection.numbers import flat_numbers, read_whole
 from qtool.inspection.weights import Weighed, histogram, weigh
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from qtool.inspection.meter import Meter
-    from qtool.readers.facts import Node, Operand, Quantization
+    from qtool.readers.facts import Node, Operand, Quantization, Tensor
     from qtool.saturation.verdict import Bound
 
     Floats = NDArray[np.float64]
@@ -49,10 +50,18 @@ def _measured(meter: Meter, node: Node, ends: tuple[int, int] | None, weighed: d
             key = (operand.tensor.place, operand.tensor.dtype, operand.tensor.shape, operand.tensor.strides,
                    node.op, node.groups, node.is_weight_in_out, ends, report.zero_point_min)  # fmt: skip
             if key not in weighed:
-                weighed[key] = weigh(meter, node, operand.tensor, ends, report.zero_point_min or 0)
+                weighed[key] = _weighed(meter, node, operand.tensor, ends, report.zero_point_min or 0)
             report, bounds = _with_weight(report, weighed[key]), weighed[key].bounds
         tensors.append(report)
     return Measured(tensors=tuple(_with_bias(meter, node, tensors)), bounds=bounds)
+
+
+def _weighed(meter: Meter, node: Node, tensor: Tensor, ends: tuple[int, int] | None, zero_point: float) -> Weighed:
+    try:
+        return weigh(meter, node, tensor, ends, zero_point)
+    except FileFormatError as error:
+        meter.remember(str(error))
+        return Weighed()
 
 
 def _codes_of(operand: Operand) -> Quantization | None:

@@ -1,4 +1,7 @@
-"""Bounds what measuring a file may read: tensors of a hostile one can overlap, and lie deep in compressed entries."""
+"""Bounds what measuring a file may read: tensors of a hostile one can overlap, and lie deep in compressed entries.
+
+What cannot be read is remembered and told; the rest of the file is measured all the same.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +18,29 @@ if TYPE_CHECKING:
 _PLAIN: Final = frozenset({FileKind.ONNX, FileKind.SAFETENSORS, FileKind.EXECUTORCH, FileKind.PICKLE})
 """Formats that are no archives: every byte is as near as any other."""
 
+_SPENT: Final = "some tensors, which overlap or lie deep in compressed entries: to measure all would take too long"
 _TIMES: Final = 3
 _MORE_BYTES: Final = 1 << 26
 
 
 class Meter:
-    """Reads the bytes of an open model, and no more than some times what its tensors take.
-
-    Attributes:
-        is_spent: something was not read, because too much was before.
-    """
+    """Reads the bytes of an open model, and no more than some times what its tensors take."""
 
     def __init__(self, model: OpenModel) -> None:
         self._model = model
         self._is_archive = model.facts.kind not in _PLAIN
         places = {tensor.place for tensor in model.facts.model.tensors if tensor.place is not None}
         self._left = _TIMES * _covered_bytes(places) + _MORE_BYTES
-        self.is_spent = False
+        self._problems: dict[str, None] = {}
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why something was not read."""
+        return tuple(self._problems)
+
+    def remember(self, problem: str) -> None:
+        """Add a reason why something was not read."""
+        self._problems[problem] = None
 
     def blocks(self, place: Place) -> Iterator[bytes] | None:
         """Return the bytes at a place, piece by piece; None where enough was read.
@@ -42,7 +51,7 @@ class Meter:
         # A compressed entry is unpacked from its beginning.
         self._left -= place.num_bytes + (place.offset if self._is_archive else 0)
         if self._left < 0:
-            self.is_spent = True
+            self.remember(_SPENT)
             return None
         return self._model.blocks(place)
 

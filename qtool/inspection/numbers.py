@@ -42,19 +42,26 @@ def read_whole(meter: Meter, tensor: Tensor) -> NDArray[Any] | None:
     """Return a tensor as an array in its shape, bfloat16 as float32; None where it cannot be read, or is too large."""
     if not is_readable(tensor) or tensor.place is None or max(tensor.place.num_bytes, tensor.num_bytes) > _MAX_BYTES:
         return None
-    blocks = meter.blocks(tensor.place)
-    if blocks is None:
+    try:
+        blocks = meter.blocks(tensor.place)
+        flat = None if blocks is None else as_array(b"".join(blocks), tensor.dtype)
+    except FileFormatError as error:
+        meter.remember(str(error))
         return None
-    flat = as_array(b"".join(blocks), tensor.dtype)
-    if tensor.strides is None:
-        return flat.reshape(tensor.shape)
-    if len(tensor.strides) != len(tensor.shape) or min(tensor.strides, default=0) < 0:
+    if flat is None or tensor.strides is None:
+        return None if flat is None else flat.reshape(tensor.shape)
+    return _strided(flat, tensor.shape, tensor.strides)
+
+
+def _strided(flat: NDArray[Any], shape: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[Any] | None:
+    """Return a copy of elements that do not lie in C order; None where the strides lead out of them."""
+    if len(strides) != len(shape) or min(strides, default=0) < 0:
         return None
-    last = sum(stride * (size - 1) for stride, size in zip(tensor.strides, tensor.shape, strict=True))
+    last = sum(stride * (size - 1) for stride, size in zip(strides, shape, strict=True))
     if last >= len(flat):
         return None
-    strides = [stride * flat.itemsize for stride in tensor.strides]
-    return np.lib.stride_tricks.as_strided(flat, tensor.shape, strides, writeable=False).copy()
+    in_bytes = [stride * flat.itemsize for stride in strides]
+    return np.lib.stride_tricks.as_strided(flat, shape, in_bytes, writeable=False).copy()
 
 
 def flat_numbers(meter: Meter, values: tuple[float, ...] | Tensor | None) -> NDArray[np.float64] | None:
@@ -74,6 +81,9 @@ def rows_of(meter: Meter, tensor: Tensor, row_elements: int) -> Iterator[NDArray
         meter: the open file.
         tensor: what to read; in C order.
         row_elements: elements of a row.
+
+    Raises:
+        FileFormatError: while it is read: its bytes are not there.
     """
     if not is_readable(tensor) or tensor.place is None or tensor.strides is not None:
         return

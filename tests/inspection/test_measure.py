@@ -1,8 +1,11 @@
 """What is measured of tensors, against numpy on the whole arrays."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
+from qtool.errors import FileFormatError
 from qtool.inspection.duplicates import duplicates
 from qtool.inspection.meter import Meter
 from qtool.inspection.nodes import Histogram, Origin
@@ -205,3 +208,24 @@ def test_worst_sums_are_in_the_report(monkeypatch):
     made = HandMade()
     made.layer("fc", np.int8([[100, 100, 3, 3]]))
     assert only_node(made, monkeypatch).bounds[0] == Bound(pairing="any", num_channels=1, worst_pair_sum=51000)
+
+
+def test_a_weight_whose_bytes_are_not_there_is_told_and_the_rest_is_measured(monkeypatch):
+    made = HandMade()
+    for name in ("gone", "here"):
+        made.layer(name, random_codes((64, 64)))
+    model = made.open()
+    lost = model.facts.model.nodes[0].operand(Role.WEIGHT).tensor.place
+
+    def blocks(place, whole=model.blocks):
+        if place.part == lost.part:
+            msg = "entry 'data/0' has 3 bytes, and a tensor reaches to byte 4096"
+            raise FileFormatError(msg)
+        yield from whole(place)
+
+    monkeypatch.setattr(made, "open", lambda **_: dataclasses.replace(model, blocks=blocks))
+    report = inspected(made, monkeypatch)
+    assert [bool(node.bounds) for node in report.nodes] == [False, True]
+    assert [finding.message for finding in report.findings if finding.code == "QT212"] == [
+        "entry 'data/0' has 3 bytes, and a tensor reaches to byte 4096"
+    ]
