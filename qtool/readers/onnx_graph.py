@@ -1,6 +1,6 @@
 """Opens an ONNX model with the standard library alone: stamp, marks, tensors and layers; weights stay where they are.
 
-The way of the data: bytes --onnx_messages--> messages --onnx_program--> operators in a row --onnx_layers--> nodes;
+The way of the data: bytes --onnx_parsing--> messages --onnx_program--> operators in a row --onnx_layers--> nodes;
 and, at their side, tensors --onnx_tensors--> places and small numbers.
 """
 
@@ -13,8 +13,9 @@ from qtool.readers.int8_layers import Step, int8_layers
 from qtool.readers.marks import GraphFacts, Marks, node_mark
 from qtool.readers.onnx_file import STAMP_KEY
 from qtool.readers.onnx_layers import layers_of
-from qtool.readers.onnx_messages import NODE_PREFIX, max_parts, read_model
+from qtool.readers.onnx_messages import NODE_PREFIX
 from qtool.readers.onnx_ops import CALLS_PYTHON, COMPILED, GEMMS, KNOWN_DOMAINS, MATRIX_PRODUCTS, NOT_READ
+from qtool.readers.onnx_parsing import max_parts, read_model
 from qtool.readers.onnx_program import program_of
 from qtool.readers.onnx_quantization import Quantizations
 from qtool.readers.onnx_tensors import Storage

@@ -64,7 +64,7 @@ def test_a_layer_between_codes():
     assert quantization(found, Role.OUTPUT) == of_input
 
 
-def test_a_clip_on_codes_narrows_their_range():
+def test_case_65_a_clip_on_codes_narrows_their_range():
     """As `qtool export` writes it: QuantizeLinear, then Clip on the codes."""
 
     def clipped(value, output):
@@ -177,7 +177,7 @@ def test_scales_of_blocks():
     assert (of_weight.axis, of_weight.group_size, len(of_weight.scale)) == (1, 4, 8)
 
 
-def test_numbers_are_told_as_they_are():
+def test_cases_24_26_27_numbers_are_told_as_they_are():
     """NaN, infinite and negative scales, zero points out of range: readers judge nothing."""
     nodes = [node("DequantizeLinear", ["w", "bad", "off"], ["wf"], axis=0), node("Gemm", ["x", "wf"], ["y"], transB=1)]
     bad = np.array([np.nan, np.inf, -1, 1e-45], np.float32)

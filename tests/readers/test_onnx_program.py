@@ -8,7 +8,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 from qtool.errors import FileFormatError
-from qtool.readers.onnx_messages import TensorMessage, read_model
+from qtool.readers.onnx_messages import TensorMessage
+from qtool.readers.onnx_parsing import read_model
 from qtool.readers.onnx_program import program_of
 from qtool.readers.source import Source
 from tests.attacks.onnx_models import field
@@ -127,7 +128,7 @@ def test_deep_subgraphs_are_cut_short():
 
 
 def test_more_operators_than_a_small_file_may_have_are_an_error(monkeypatch):
-    monkeypatch.setattr("qtool.readers.onnx_messages.MAX_PARTS", 3)
+    monkeypatch.setattr("qtool.readers.onnx_parsing.MAX_PARTS", 3)
     with pytest.raises(FileFormatError, match="more than 3 operators has more parts than are read"):
         program(model_of([conv()] * 4, {}))
     with pytest.raises(FileFormatError, match="more than 3 tensors"):
