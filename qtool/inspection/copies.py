@@ -23,6 +23,7 @@ _MARGIN: Final = 1.0
 """In steps: a value is at most half of one from its code, and bfloat16 rounds the largest by half of one."""
 
 
+@np.errstate(all="ignore")
 def float_copies(model: ModelFacts, meter: Meter) -> tuple[FloatCopy, ...]:
     """Return the float tensors that belong to no node and have shape and values of a quantized weight.
 

@@ -41,6 +41,7 @@ def measurer(meter: Meter) -> Callable[[Node, tuple[int, int] | None], Measured]
     return lambda node, ends: _measured(meter, node, ends, weighed)
 
 
+@np.errstate(all="ignore")  # the bits of a stranger's numbers may be any: NaN that signal, what overflows
 def _measured(meter: Meter, node: Node, ends: tuple[int, int] | None, weighed: dict[Key, Weighed]) -> Measured:
     tensors: list[TensorReport] = []
     bounds: tuple[Bound, ...] = ()

@@ -121,6 +121,13 @@ def quantized(scale: bytes, zero_point: bytes = b"\0", *, zero_dtype: int = INT8
     )
 
 
+def signaling(_: Path) -> bytes:
+    """A weight of NaN in which the bit is not set that keeps a processor calm."""
+    return model(
+        field(1, node("Conv", ("x", "w"), ("y",))), weight((4, 4, 1, 1), FLOAT, struct.pack("<I", 0x7FA00001) * 16)
+    )
+
+
 def secret_above(folder: Path) -> None:
     (folder.parent / "secret").write_bytes(b"\7" * 64)
 
@@ -187,6 +194,7 @@ NUMBERS: tuple[Attack, ...] = (
     read("onnx: dtype of 99", "QT2", with_weight(dtype=99)),
     read("onnx: dtype of 2**63", "QT2", with_weight(dtype=2**63)),
     read("onnx: scale of NaN", "QT40|QT2", lambda _: quantized(scales(float("nan")))),
+    read("onnx: weights of NaN that signal", "QT413", signaling),
     read("onnx: scale of infinity", "QT40|QT2", lambda _: quantized(scales(float("inf")))),
     read("onnx: scale of -0", "QT40|QT2", lambda _: quantized(scales(-0.0))),
     read("onnx: denormal scale", "QT40|QT2", lambda _: quantized(scales(1e-45))),

@@ -82,7 +82,7 @@ ATTACKS: tuple[Attack, ...] = (
     read("safetensors: metadata that is no text", "QT2", of({"__metadata__": {"a": [1]}, "w": row()})),
     read(
         "safetensors: metadata with a stamp that is none",
-        "QT20",
+        "QT2",
         of({"__metadata__": {"qtool.stamp": "{"}, "w": row()}),
     ),
 )
