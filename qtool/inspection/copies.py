@@ -34,7 +34,8 @@ def float_copies(model: ModelFacts, meter: Meter) -> tuple[FloatCopy, ...]:
     for tensor in model.tensors:
         if tensor.dtype in _FLOATS and len(tensor.shape) > 1 and tensor.place not in used:
             free.setdefault(tensor.shape, []).append(tensor)
-    found = (_copy(node, free, meter) for node in model.nodes) if free else ()
+    with np.errstate(all="ignore"):  # scales may be anything
+        found = [_copy(node, free, meter) for node in model.nodes] if free else []
     return tuple(copy for copy in found if copy is not None)
 
 

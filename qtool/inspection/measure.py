@@ -38,7 +38,12 @@ _PRODUCT_TOLERANCE: Final = 1e-4
 def measurer(meter: Meter) -> Callable[[Node, tuple[int, int] | None], Measured]:
     """Return what measures the nodes of a file; a weight that several nodes share is read once."""
     weighed: dict[Key, Weighed] = {}
-    return lambda node, ends: _measured(meter, node, ends, weighed)
+
+    def measure(node: Node, ends: tuple[int, int] | None) -> Measured:
+        with np.errstate(all="ignore"):  # whatever numbers a file holds: what is wrong with them is counted
+            return _measured(meter, node, ends, weighed)
+
+    return measure
 
 
 @np.errstate(all="ignore")  # the bits of a stranger's numbers may be any: NaN that signal, what overflows
