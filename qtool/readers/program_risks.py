@@ -9,7 +9,7 @@ Source: torch/export/pt2_archive/_package.py and torch/_export/serde/serialize.p
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qtool.readers.archive import read_archive
 from qtool.readers.expressions import is_plain_expression, is_plain_guard
@@ -18,7 +18,7 @@ from qtool.stamp import bounded_json
 from qtool.stamp.schema import TRAINING_GRAPH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from qtool.readers.archive import Archive
 
@@ -109,16 +109,13 @@ def _graph_risks(graph: object) -> Iterator[Risk]:
 
 def _dicts(tree: object) -> Iterator[dict[str, object]]:
     """Yield every JSON object in a tree, without recursion: depth is the file's choice."""
-    left = [tree] if type(tree) in _NESTED else []
+    left: list[Any] = [tree] if type(tree) in _NESTED else []
     while left:
         part = left.pop()
-        children: Iterable[object]
         if type(part) is dict:
             yield part
-            children = part.values()
-        else:
-            children = part  # type: ignore[assignment] - a list
-        left += [child for child in children if type(child) in _NESTED]
+            part = part.values()
+        left += [child for child in part if type(child) in _NESTED]
 
 
 def _check_expression(value: object) -> Iterator[Risk]:
