@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
@@ -11,7 +11,10 @@ from qtool.cli.options import backend_option, isa_option, json_option, traceback
 from qtool.cli.streams import STREAM, check_is_no_source, claimed_stdout, read_input
 from qtool.cli.terminal import has_color, width_of
 from qtool.errors import EXIT_FINDINGS, UsageError
+from qtool.inspection.asked import FAIL_ON
+from qtool.inspection.codes import Severity
 from qtool.inspection.compare import Sameness
+from qtool.inspection.explain import explained
 from qtool.inspection.findings import Outcome
 from qtool.report.forms import Form, Look, written
 from qtool.workflows.atomic_file import check_writable, write_atomically
@@ -27,10 +30,30 @@ EXAMPLES = """\b
 Examples:
   qtool inspect int8.pt2
   qtool inspect int8.pt2 --backend onednn --isa no-vnni
+  qtool inspect int8.pt2 --host --fail-on warning
+  qtool inspect --explain QT303
   qtool inspect int8.pt2 --json | jq .findings
   qtool inspect int8.pt2 --html report.html
   qtool inspect before.pt2 after.pt2 --markdown
 """
+
+
+class _Asked(TypedDict):
+    """The options that say what a file is judged for."""
+
+    backend: str | None
+    isa: str | None
+    engine: str | None
+    on_host: bool
+    fail_on: str
+
+
+def _explain(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    if value is None:
+        return
+    with claimed_stdout() as stdout:
+        stdout.write_text(explained(value))
+    context.exit()
 
 
 @click.command("inspect", epilog=EXAMPLES)
@@ -38,6 +61,23 @@ Examples:
 @click.argument("other", metavar="[FILE2]", required=False)
 @backend_option
 @isa_option
+@click.option("--engine", metavar="E", help="Judge FILE for this torch engine, which must be on this machine.")
+@click.option("--host", "on_host", is_flag=True, help="Judge FILE for this machine: its CPU and its engines.")
+@click.option(
+    "--fail-on",
+    type=click.Choice([severity.value for severity in FAIL_ON]),
+    default=Severity.ERROR.value,
+    show_default=True,
+    help="The mildest finding that ends with status 1.",
+)
+@click.option(
+    "--explain",
+    metavar="CODE",
+    is_eager=True,
+    expose_value=False,
+    callback=_explain,
+    help="Print cause, example and remedy of a finding, such as QT303, and stop.",
+)
 @json_option
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the result as Markdown, for a comment in a CI.")
 @click.option("--html", "page", metavar="PAGE", help="Write a page for a browser as well; - is standard output.")
@@ -46,27 +86,26 @@ Examples:
 def command(
     file: str,
     other: str | None,
-    backend: str | None,
-    isa: str | None,
     as_json: bool,
     as_markdown: bool,
     page: str | None,
     verbose: bool,
+    **asked: Unpack[_Asked],
 ) -> int:
     """Show what FILE was made for, node by node, and what does not fit the asked target; compare it with FILE2.
 
-    Exit status 1 if something does not fit, or if FILE says nothing about itself; of two files, if they differ in more
-    than their form, or if that cannot be told. Nothing in a file is executed.
+    Exit status 1 if something does not fit, or if FILE says nothing about itself or is not quantized; of two files, if
+    they differ in more than their form, or if that cannot be told. Nothing in a file is executed.
     """
     form = _form(as_json=as_json, as_markdown=as_markdown, page=page)
     _check_page(page, [file, *([] if other is None else [other])])
     first = read_input(file)
     found: Report | Comparison
     if other is None:
-        found = inspect(first, backend=backend, isa=isa)
+        found = inspect(first, **asked)
         is_fine = found.outcome is Outcome.OK
     else:
-        found = compare(first, read_input(other), backend=backend, isa=isa)
+        found = compare(first, read_input(other), **asked)
         is_fine = found.sameness is Sameness.EQUAL
     with claimed_stdout() as stdout:
         _write(found, form, page, stdout, verbose=verbose)

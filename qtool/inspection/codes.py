@@ -1,6 +1,7 @@
 """All codes a finding can have. A code keeps its meaning for ever; docs/findings.md explains each.
 
 QT1xx: what loading the file would execute. QT2xx: what the file says about itself. QT3xx: the file and its target.
+QT4xx: the numbers in it. The page is `findings.md` beside this file; `qtool.inspection.explain` takes sections from it.
 """
 
 from __future__ import annotations
@@ -140,6 +141,24 @@ UNMARKED_LAYERS = Code(
     "Some int8 layers have no stamp",
     "their target and ranges are unknown: make the file with qtool convert, or ask whoever made it",
 )
+NOT_QUANTIZED = Code(
+    "QT210",
+    Severity.WARNING,
+    "Nothing in it is quantized",
+    "nothing is wrong; to quantize it, give the float model to qtool prepare, and the prepared file to qtool convert",
+)
+CONTRADICTS = Code(
+    "QT211",
+    Severity.ERROR,
+    "The stamp contradicts the numbers in the file",
+    "the file was changed after it was stamped, or the stamp is of another one: convert again, or get it again",
+)
+NOT_UNDERSTOOD = Code(
+    "QT212",
+    Severity.WARNING,
+    "A part of the model was not understood",
+    "what is reported of the rest stands; ask whoever made the file about this part",
+)
 
 OTHER_BACKEND = Code("QT301", Severity.ERROR, "Made for another backend", _AGAIN_FOR_TARGET)
 UNSUPPORTED_OP = Code("QT302", Severity.ERROR, "The backend has no int8 kernel for the op", _AGAIN_FOR_TARGET)
@@ -169,6 +188,87 @@ HOST_WITHOUT_VNNI = Code(
     "This machine lacks what the file was made for",
     "run it elsewhere, or on qnnpack; or prepare with target.isa: any",
 )
+NO_ENGINE = Code(
+    "QT309",
+    Severity.ERROR,
+    "The engine is not on this machine",
+    "run it on a machine that has it, or convert the prepared file for one that is here: qtool backends lists them",
+)
+LARGE_MULTIPLIER = Code(
+    "QT310",
+    Severity.WARNING,
+    "A multiplier of 1 or more",
+    "try it on the runtime it will run on: qnnpack of older torch releases refuses it; newer ones are right",
+)
+WRONG_GEOMETRY = Code(
+    "QT311",
+    Severity.ERROR,
+    "The backend's kernel is wrong for this geometry",
+    "convert the prepared file for the backend: qtool convert PREPARED --backend BACKEND -o OUT keeps the node float",
+)
+
+_CALIBRATE_AGAIN = "calibrate and convert again; where a layer's values are all 0 or not finite, keep it float"
+
+BAD_SCALE = Code("QT401", Severity.ERROR, "A scale is not above 0 and finite", _CALIBRATE_AGAIN)
+DENORMAL_SCALE = Code("QT402", Severity.ERROR, "A scale is denormal", _CALIBRATE_AGAIN)
+BAD_ZERO_POINT = Code(
+    "QT403",
+    Severity.ERROR,
+    "A zero point is no code of its tensor",
+    "round it, and keep it within the codes when the file is made; 0.0 has no code of its own now",
+)
+BIAS_SCALE = Code(
+    "QT404",
+    Severity.ERROR,
+    "The bias has another scale than its sums",
+    "quantize the bias with the input's scale times the weight's, with zero point 0",
+)
+BIAS_RANGE = Code(
+    "QT405",
+    Severity.ERROR,
+    "The bias does not fit int32",
+    "raise the weight's scale until it fits, as qtool convert does, or keep the layer float",
+)
+DEAD_CHANNEL = Code("QT406", Severity.INFO, "Output channels are dead", "nothing is wrong; they could be left out")
+ONE_CODE = Code(
+    "QT407",
+    Severity.WARNING,
+    "A weight has a single code",
+    "look at the float weight and at its scale: all its values became one",
+)
+WRONG_AXIS = Code(
+    "QT408",
+    Severity.ERROR,
+    "Scales lie on the wrong axis",
+    "quantize the weight with one scale for each output channel, on their axis",
+)
+FAKE_QUANTIZED = Code(
+    "QT409",
+    Severity.WARNING,
+    "Fake-quantize was left in",
+    "convert the model before it is saved: it computes in float, and is as large and as slow as before",
+)
+FLOAT_COPY = Code(
+    "QT410",
+    Severity.WARNING,
+    "A float copy lies beside the int8 weight",
+    "save without the float parameters: the file is larger than the model it came from",
+)
+BATCH_NORM = Code(
+    "QT411",
+    Severity.WARNING,
+    "A batch norm was left behind a quantized layer",
+    "fold it into the layer before calibration, as qtool prepare does",
+)
+STORED_TWICE = Code(
+    "QT412", Severity.INFO, "A tensor is stored more than once", "share the parameter between the modules that use it"
+)
+NOT_FINITE = Code(
+    "QT413",
+    Severity.ERROR,
+    "A weight holds values that are not finite",
+    "find where training went wrong; no output can be right",
+)
 
 CODES: tuple[Code, ...] = (
     SAMPLE_INPUTS,
@@ -192,6 +292,9 @@ CODES: tuple[Code, ...] = (
     UNKNOWN_BACKEND,
     STAMP_LOST,
     UNMARKED_LAYERS,
+    NOT_QUANTIZED,
+    CONTRADICTS,
+    NOT_UNDERSTOOD,
     OTHER_BACKEND,
     UNSUPPORTED_OP,
     CAN_SATURATE,
@@ -200,4 +303,20 @@ CODES: tuple[Code, ...] = (
     GRANULARITY,
     CODES_DTYPE,
     HOST_WITHOUT_VNNI,
+    NO_ENGINE,
+    LARGE_MULTIPLIER,
+    WRONG_GEOMETRY,
+    BAD_SCALE,
+    DENORMAL_SCALE,
+    BAD_ZERO_POINT,
+    BIAS_SCALE,
+    BIAS_RANGE,
+    DEAD_CHANNEL,
+    ONE_CODE,
+    WRONG_AXIS,
+    FAKE_QUANTIZED,
+    FLOAT_COPY,
+    BATCH_NORM,
+    STORED_TWICE,
+    NOT_FINITE,
 )

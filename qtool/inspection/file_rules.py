@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from qtool.backends.registry import backend_names
 from qtool.errors import FileFormatError, nearest
 from qtool.inspection import codes
-from qtool.readers.facts import FileKind, StampProblemKind
+from qtool.readers.facts import Compute, FileKind, StampProblemKind
 from qtool.readers.recovered import recovered_stamp
 from qtool.readers.risks import RiskKind
 from qtool.stamp.plan_json import plan_from_json
@@ -53,6 +53,10 @@ _KIND_WORDS = {
     FileKind.EXECUTORCH: "an ExecuTorch program",
 }
 
+_CODES = ("int8", "uint8", "int4", "uint4", "int2", "uint2", "int1", "uint1")
+_MAX_FLAGS = 16
+"""Elements of a tensor of small integers that is no weight: torch's observers keep switches in uint8."""
+
 
 def risks(file: FileFacts) -> Iterator[Finding]:
     """Yield what loading the file would execute."""
@@ -69,12 +73,34 @@ def stamp_problem(file: FileFacts) -> Iterator[Finding]:
     if code is codes.NO_STAMP and file.graph.marks:
         number = len(file.graph.marks.nodes)
         yield codes.STAMP_LOST.finding(f"the file says nothing, but {number} int8 nodes in its graph say their target")
+    elif code is codes.NO_STAMP and is_all_float(file):
+        yield codes.NOT_QUANTIZED.finding(f"it is {_KIND_WORDS[file.kind]}: {_float_words(file)}")
     elif code is codes.NO_STAMP:
         yield code.finding(
             f"it is {_KIND_WORDS[file.kind]} without a stamp: its target and ranges are unknown{_layers(file)}"
         )
     else:
         yield code.finding(problem.message)
+
+
+def is_all_float(file: FileFacts) -> bool:
+    """Return whether nothing in a file is quantized; only of a model that was understood that can be said."""
+    model = file.model
+    if not (model.nodes or model.tensors) or model.not_understood or file.graph.num_int8_layers:
+        return False
+    if any(node.compute not in (Compute.FLOAT, Compute.FAKE_QUANTIZED) for node in model.nodes):
+        return False
+    return not any(
+        tensor.quantization is not None or (tensor.dtype in _CODES and tensor.num_elements > _MAX_FLAGS)
+        for tensor in model.tensors
+    )
+
+
+def _float_words(file: FileFacts) -> str:
+    rounded = sum(node.compute is Compute.FAKE_QUANTIZED for node in file.model.nodes)
+    if rounded:
+        return f"{rounded} nodes round their values as in training, and compute in float"
+    return "all its layers compute in float"
 
 
 def _layers(file: FileFacts) -> str:

@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 
 
 class Outcome(StrEnum):
-    """The report in one word: `unknown` is a file without a usable stamp, and never `ok`."""
+    """The report in one word: `unknown` is a file without a usable stamp, and never `ok`.
+
+    `not_quantized` is one without stamp in which nothing is quantized, all of it being understood.
+    """
 
     OK = "ok"
     FINDINGS = "findings"
     UNKNOWN = "unknown"
+    NOT_QUANTIZED = "not_quantized"
 
 
 class Content(StrEnum):
@@ -51,6 +55,11 @@ class Target:
 class RangeSummary:
     """How many of the nodes that multiply codes keep their input in a reduced range.
 
+    Attributes:
+        num_nodes: nodes that multiply codes.
+        reduced: names of those whose input is in a reduced range.
+        num_unknown: nodes of which nothing says it.
+
     Example:
         >>> RangeSummary(num_nodes=3, reduced=("conv1",)).text()
         'mixed: 1 of 3 convolutions and linears reduced'
@@ -58,16 +67,21 @@ class RangeSummary:
 
     num_nodes: int
     reduced: tuple[str, ...]
+    num_unknown: int = 0
 
     @property
     def is_mixed(self) -> bool:
         """Whether some nodes are reduced and others are not."""
-        return 0 < len(self.reduced) < self.num_nodes
+        return 0 < len(self.reduced) < self.num_nodes - self.num_unknown
 
     def text(self) -> str:
         """Return the summary in words."""
         if not self.num_nodes:
             return "no int8 convolution or linear"
+        if self.num_unknown:
+            num_full = self.num_nodes - self.num_unknown - len(self.reduced)
+            known = f", {len(self.reduced)} reduced, {num_full} full" if self.num_unknown < self.num_nodes else ""
+            return f"unknown in {self.num_unknown} of {self.num_nodes} convolutions and linears{known}"
         if self.is_mixed:
             return f"mixed: {len(self.reduced)} of {self.num_nodes} convolutions and linears reduced"
         return f"{'reduced' if self.reduced else 'full'} in all {self.num_nodes} convolutions and linears"
@@ -86,6 +100,21 @@ class Duplicate:
     names: tuple[str, ...]
     num_bytes: int
     wasted_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FloatCopy:
+    """A quantized weight that the file holds in float too.
+
+    Attributes:
+        node: the node whose weight it is.
+        tensor: the float tensor; untrusted text.
+        num_bytes: what it takes.
+    """
+
+    node: str
+    tensor: str
+    num_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +137,9 @@ class Report:
         num_tensors: how many tensors it stores.
         float_bytes: what its tensors would take in float32.
         duplicates: tensors stored more than once.
+        float_copies: quantized weights that are stored in float too.
+        is_float: nothing in it is quantized, and all of it was understood.
+        fail_on: the mildest severity that makes the outcome `findings`: error or warning.
         not_understood: parts of the model that no reader knows, a line each; untrusted text.
     """
 
@@ -126,14 +158,22 @@ class Report:
     num_tensors: int = 0
     float_bytes: int = 0
     duplicates: tuple[Duplicate, ...] = ()
+    float_copies: tuple[FloatCopy, ...] = ()
+    is_float: bool = False
+    fail_on: Severity = Severity.ERROR
     not_understood: tuple[str, ...] = ()
 
     @property
     def outcome(self) -> Outcome:
         """The report in one word."""
         if self.stamp is None:
-            return Outcome.UNKNOWN
-        return Outcome.FINDINGS if self.count(Severity.ERROR) else Outcome.OK
+            return Outcome.NOT_QUANTIZED if self.is_float else Outcome.UNKNOWN
+        return Outcome.FINDINGS if any(self.count(severity) for severity in self.failing) else Outcome.OK
+
+    @property
+    def failing(self) -> tuple[Severity, ...]:
+        """The severities that make the outcome `findings`."""
+        return (Severity.ERROR,) if self.fail_on is Severity.ERROR else (Severity.ERROR, Severity.WARNING)
 
     def count(self, severity: Severity) -> int:
         """Return the number of findings of that severity."""
@@ -151,4 +191,8 @@ class Report:
     def range_summary(self) -> RangeSummary:
         """Return how many nodes that multiply codes are in a reduced range."""
         nodes = [node for node in self.int8_nodes() if node.multiplies_codes]
-        return RangeSummary(num_nodes=len(nodes), reduced=tuple(node.name for node in nodes if node.reduce_range))
+        return RangeSummary(
+            num_nodes=len(nodes),
+            reduced=tuple(node.name for node in nodes if node.reduce_range),
+            num_unknown=sum(node.reduce_range is None for node in nodes),
+        )

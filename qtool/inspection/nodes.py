@@ -45,6 +45,31 @@ class Histogram:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Faults:
+    """How many of a tensor's own numbers are wrong, by what is wrong with them.
+
+    Attributes:
+        num_scales_not_positive: scales that are 0, negative, infinite or NaN.
+        num_scales_denormal: scales above 0 and below 2^-126, the smallest normal float32.
+        num_zero_points_outside: zero points outside qmin..qmax, or NaN.
+        num_zero_points_fractional: zero points that are no integers.
+        num_values_not_finite: stored floats that are infinite or NaN.
+        num_dead_channels: output channels of a weight whose codes all stand for 0.
+        num_scales_not_product: of a bias, scales that are not its input's scale times its weight's.
+        num_biases_outside: of a bias, channels that int32 cannot hold at that product, or that stand at int32's end.
+    """
+
+    num_scales_not_positive: int = 0
+    num_scales_denormal: int = 0
+    num_zero_points_outside: int = 0
+    num_zero_points_fractional: int = 0
+    num_values_not_finite: int = 0
+    num_dead_channels: int = 0
+    num_scales_not_product: int = 0
+    num_biases_outside: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class TensorReport:
     """One tensor of a node, with its numbers.
 
@@ -55,19 +80,22 @@ class TensorReport:
         shape: its sizes; None where they are not known.
         num_bytes: what it takes in the file; 0 for a value computed while running.
         is_quantized: it has codes.
+        is_in_out: a weight that is stored as (in, out).
         qmin: smallest code it may have; None where nothing says.
         qmax: largest code it may have.
         axis: the channel axis; None for one scale.
         group_size: neighbours along `axis` that share a scale.
         num_scales: how many scales it has; 0 where they are not known.
-        scale_min: smallest scale, as it is in the file.
-        scale_max: largest scale.
-        zero_point_min: smallest zero point.
-        zero_point_max: largest zero point.
+        scale_min: smallest scale, of those that are finite; as it is in the file.
+        scale_max: largest such scale.
+        zero_point_min: smallest finite zero point.
+        zero_point_max: largest finite zero point.
         seen_min: smallest code that the stored tensor really has.
         seen_max: largest code that it really has.
-        values: of a stored weight, its codes, or its floats.
+        values: of a stored weight, its codes, or its floats; of a large one a sample.
         scales: of many scales.
+        digest: `stamp.digest.parameter_digest` of the scales and zero points in the file; None where they are not.
+        faults: what is wrong with its numbers.
     """
 
     role: Role
@@ -76,6 +104,7 @@ class TensorReport:
     shape: tuple[int, ...] | None = None
     num_bytes: int = 0
     is_quantized: bool = True
+    is_in_out: bool = False
     qmin: int | None = None
     qmax: int | None = None
     axis: int | None = None
@@ -89,6 +118,8 @@ class TensorReport:
     seen_max: int | None = None
     values: Histogram | None = None
     scales: Histogram | None = None
+    digest: str | None = None
+    faults: Faults = Faults()
 
     @property
     def granularity(self) -> str:
@@ -96,6 +127,19 @@ class TensorReport:
         if self.group_size is not None:
             return "group"
         return "tensor" if self.axis is None else "channel"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What was found in the numbers of one node.
+
+    Attributes:
+        tensors: its tensors, one for each of its operands.
+        bounds: what the pair sums of its weight can reach; empty where weight or input codes are not known.
+    """
+
+    tensors: tuple[TensorReport, ...]
+    bounds: tuple[Bound, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +226,16 @@ class NodeReport:
             channel_multiplier=self.channel_multiplier,
             bounds=self.bounds,
         )
+
+    @property
+    def multiplier(self) -> float | None:
+        """The largest factor from a sum of products to an output code: input scale * weight scale / output scale."""
+        read, weight, made = (self.tensor(role) for role in (Role.INPUT, Role.WEIGHT, Role.OUTPUT))
+        scales = [None if each is None else each.scale_max for each in (read, weight)]
+        out = None if made is None else made.scale_min
+        if out is None or out <= 0 or scales[0] is None or scales[1] is None:
+            return None
+        return scales[0] * scales[1] / out
 
     @property
     def _codes(self) -> tuple[int, int] | None:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qtool.backends import registry
+from qtool.backends.faults import conv_fault
 from qtool.backends.ranges import CPU_WORDS, would_saturate
 from qtool.backends.record import Pairing, Support
 from qtool.inspection import codes
 from qtool.readers.facts import Role
 from qtool.saturation.verdict import Sums, judge
-from qtool.types import Isa
+from qtool.types import CONVOLUTIONS, MAC_OPS, Isa
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from qtool.stamp.schema import NodeStamp
 
 
+_QNNPACK = "qnnpack"
+_MIN_CONV_AXES = 3
 _PAIRING_WORDS = {
     Pairing.ANY: "any two weights",
     Pairing.IN_ORDER: "two weights that meet in its order",
@@ -38,12 +41,14 @@ class Question:
         isa: the CPU.
         is_own: they are the ones it was made for.
         host_isa: the CPU that the backend's kernels find on this machine; `any` if unknown, None if nobody looked.
+        lacks_engine: it is to run on this machine, which has not the backend's engine, or may not have it.
     """
 
     backend: Backend
     isa: Isa
     is_own: bool
     host_isa: Isa | None = None
+    lacks_engine: bool = False
 
 
 def other_backend(node: NodeReport, question: Question) -> Iterator[Finding]:
@@ -138,6 +143,35 @@ def host_without_vnni(node: NodeReport, question: Question) -> Iterator[Finding]
         )
 
 
+def engine_absent(node: NodeReport, question: Question) -> Iterator[Finding]:
+    """Yield a node that is to run on an engine which this machine has not."""
+    if question.lacks_engine:
+        yield codes.NO_ENGINE.finding(
+            f"torch has no engine {question.backend.engine!r} here, as far as is known", node=node.name
+        )
+
+
+def large_multiplier(node: NodeReport, question: Question) -> Iterator[Finding]:
+    """Yield a node whose sums are scaled up to codes, which older releases of qnnpack refuse."""
+    if question.backend.name != _QNNPACK or node.op not in MAC_OPS:
+        return
+    if node.multiplier is not None and node.multiplier >= 1:
+        yield codes.LARGE_MULTIPLIER.finding(
+            f"input scale * weight scale / output scale is {node.multiplier:.4g}", node=node.name
+        )
+
+
+def wrong_geometry(node: NodeReport, question: Question) -> Iterator[Finding]:
+    """Yield a convolution that the backend's kernel must never be given."""
+    weight = node.tensor(Role.WEIGHT)
+    shape = weight.shape if weight is not None and weight.shape is not None else ()
+    if node.op is None or node.op not in CONVOLUTIONS or node.groups is None or len(shape) < _MIN_CONV_AXES:
+        return
+    fault = conv_fault(question.backend, node.op, shape, node.groups)
+    if fault:
+        yield codes.WRONG_GEOMETRY.finding(fault, node=node.name, backend=question.backend.name)
+
+
 def depends_on_cpu(node: NodeReport | NodeStamp) -> bool:
     """Return whether some CPU clips the node's full-range codes, on a backend it was made for or an unknown one."""
     if not node.multiplies_codes or not set(node.backends) <= set(registry.backend_names()):
@@ -164,4 +198,7 @@ TARGET_RULES: tuple[Callable[[NodeReport, Question], Iterator[Finding]], ...] = 
     granularity,
     codes_dtype,
     host_without_vnni,
+    engine_absent,
+    large_multiplier,
+    wrong_geometry,
 )

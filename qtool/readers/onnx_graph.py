@@ -1,6 +1,6 @@
 """Opens an ONNX model with the standard library alone: stamp, marks, tensors and layers; weights stay where they are.
 
-The way of the data: bytes --onnx_messages--> messages --onnx_program--> operators in a row --onnx_layers--> nodes;
+The way of the data: bytes --onnx_parsing--> messages --onnx_program--> operators in a row --onnx_layers--> nodes;
 and, at their side, tensors --onnx_tensors--> places and small numbers.
 """
 
@@ -13,8 +13,9 @@ from qtool.readers.int8_layers import Step, int8_layers
 from qtool.readers.marks import GraphFacts, Marks, node_mark
 from qtool.readers.onnx_file import STAMP_KEY
 from qtool.readers.onnx_layers import layers_of
-from qtool.readers.onnx_messages import NODE_PREFIX, max_parts, read_model
+from qtool.readers.onnx_messages import NODE_PREFIX
 from qtool.readers.onnx_ops import CALLS_PYTHON, COMPILED, GEMMS, KNOWN_DOMAINS, MATRIX_PRODUCTS, NOT_READ
+from qtool.readers.onnx_parsing import max_parts, read_model
 from qtool.readers.onnx_program import program_of
 from qtool.readers.onnx_quantization import Quantizations
 from qtool.readers.onnx_tensors import Storage
@@ -58,13 +59,17 @@ def open_onnx(source: Source) -> OpenModel:
     message = read_model(source, STAMP_KEY)
     program = program_of(message, max_parts(source.num_bytes))
     storage = Storage(source)
-    tensors = {value: storage.tensor(each, program.names[value]) for value, each in program.tensors.items()}
+    stored: dict[int, Tensor] = {}  # by message: a function that is called twice has its tensors once
+    for value, each in program.tensors.items():
+        if id(each) not in stored:
+            stored[id(each)] = storage.tensor(each, program.names[value])
+    tensors = {value: stored[id(each)] for value, each in program.tensors.items()}
     notes = layers_of(program, tensors, Quantizations(program, tensors, storage))
     risks = (*storage.risks, *_risky_operators(program.operations))
     model = ModelFacts(
         producer=message.producer or None,
         form=_form(notes.forms, message.opsets),
-        tensors=tuple(tensors.values()),
+        tensors=tuple(stored.values()),
         nodes=tuple(notes.nodes),
         risks=risks,
         not_understood=tuple(_not_understood(message, program, notes.nodes))[:_MAX_LINES],
@@ -113,7 +118,7 @@ def _not_understood(message: ModelMessage, program: Program, nodes: Iterable[Nod
         weight = node.operand(Role.WEIGHT)
         tensor = None if weight is None else weight.tensor
         if tensor is not None and tensor.place is None and tensor.num_elements and tensor.dtype in BITS:
-            yield f"values of {tensor.name}, which are not stored as plain bytes"[:_MAX_SHOWN]
+            yield f"values of {tensor.name[:_MAX_SHOWN]}, which are not there as plain bytes"
 
 
 def _graph_facts(operations: Iterable[Operation], tensors: Mapping[int, Tensor]) -> GraphFacts:

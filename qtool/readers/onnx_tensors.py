@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from qtool.errors import FileFormatError
 from qtool.readers.facts import BITS, Place, Tensor
 from qtool.readers.onnx_external import ExternalData
-from qtool.readers.onnx_messages import MAX_FIELDS
+from qtool.readers.onnx_parsing import MAX_FIELDS
 from qtool.readers.protobuf import Messages, signed
 from qtool.readers.risks import Risk
 

@@ -63,7 +63,7 @@ def outcome_words(report: Report) -> str:
     target = f"{shortened(report.target.backend or '?')}, isa {report.target.isa or '?'}"
     if report.outcome is Outcome.OK:
         return f"fits {target}"
-    families = sorted({finding.code[:3] for finding in report.findings if finding.severity is Severity.ERROR})
+    families = sorted({finding.code[:3] for finding in report.findings if finding.severity in report.failing})
     said = {family: _FAMILY_WORDS.get(family, "has errors").format(target=target) for family in families}
     if report.outcome is Outcome.FINDINGS:
         return " and ".join(said.values())

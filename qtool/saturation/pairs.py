@@ -14,18 +14,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qtool.backends.record import Pairing
 from qtool.errors import RangeError
+from qtool.saturation.reach import reach_of
 from qtool.saturation.verdict import INT16_MAX, INT16_MIN, Bound
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_BLOCK = 4  # input channels that a weight's block holds; source: oneDNN, gOIhw4i16o4i and its kind
+    from qtool.saturation.reach import Reach
 
 
 class SaturationVerdict(StrEnum):
@@ -75,17 +76,8 @@ def prove(weight_codes: NDArray[np.int8], a_lo: int, a_hi: int, pairing: Pairing
         'safe'
     """
     _check(weight_codes, a_lo, a_hi)
-    if not _is_any(weight_codes, pairing):
-        pairs = pairs_of(weight_codes, pairing).astype(np.int64)
-        at_ends = pairs * min(a_lo, 0), pairs * max(a_hi, 0)
-        largest = np.maximum(*at_ends).sum(axis=2).max(axis=1)
-        smallest = np.minimum(*at_ends).sum(axis=2).min(axis=1)
-        return _proof(largest, smallest)
-    extremes = _extreme_weights(weight_codes).astype(np.int64)
-    at_ends = extremes * min(a_lo, 0), extremes * max(a_hi, 0)
-    largest = np.sort(np.maximum(*at_ends), axis=1)[:, -2:].sum(axis=1)
-    smallest = np.sort(np.minimum(*at_ends), axis=1)[:, :2].sum(axis=1)
-    return _proof(largest, smallest)
+    reach = reach_of(weight_codes, a_lo, a_hi, (pairing,))
+    return _proof(reach.sums_of(pairing, a_lo, a_hi))
 
 
 def bounds_of(weight_codes: NDArray[np.int8], a_lo: int, a_hi: int) -> tuple[Bound, ...]:
@@ -99,59 +91,28 @@ def bounds_of(weight_codes: NDArray[np.int8], a_lo: int, a_hi: int) -> tuple[Bou
     Raises:
         RangeError: the codes are not int8 or have no channels, or a_lo is above a_hi.
     """
-    proofs = {pairing: prove(weight_codes, a_lo, a_hi, pairing) for pairing in Pairing}
+    _check(weight_codes, a_lo, a_hi)
+    return bounds_from(reach_of(weight_codes, a_lo, a_hi), a_lo, a_hi)
+
+
+def bounds_from(reach: Reach, a_lo: int, a_hi: int) -> tuple[Bound, ...]:
+    """Return the same as `bounds_of`, from the reach of a weight that was read in parts."""
+    proofs = {pairing: _proof(reach.sums_of(pairing, a_lo, a_hi)) for pairing in Pairing}
     return tuple(
         Bound(pairing=pairing, num_channels=proof.num_channels, worst_pair_sum=proof.worst_pair_sum)
         for pairing, proof in proofs.items()
     )
 
 
-def pairs_of(values: NDArray[Any], pairing: Pairing) -> NDArray[Any]:
-    """Return the values that meet, (out, number of pairs, 2); what is left over meets 0.
-
-    Args:
-        values: anything in the layout of a weight, output channels first.
-        pairing: `in_order` or `channels`.
-
-    Example:
-        >>> rows = np.arange(1, 7).reshape(1, 3, 2)  # three input channels, two kernel positions
-        >>> pairs_of(rows, Pairing.IN_ORDER).tolist()
-        [[[1, 3], [5, 2], [4, 6]]]
-        >>> pairs_of(rows, Pairing.CHANNELS).tolist()
-        [[[1, 3], [5, 0], [2, 4], [6, 0]]]
-    """
-    by_position = values.reshape(*values.shape[:2], -1).swapaxes(1, 2)  # (out, positions, in / groups)
-    if pairing is Pairing.IN_ORDER:
-        by_position = by_position.reshape(len(values), 1, -1)
-    even = np.pad(by_position, ((0, 0), (0, 0), (0, by_position.shape[2] % 2)))
-    return even.reshape(len(values), -1, 2)
-
-
-def _is_any(weight_codes: NDArray[np.int8], pairing: Pairing) -> bool:
-    """Whether any two may meet: where the pairing says so, and where there is no more than a row of weights."""
-    if pairing is Pairing.ANY or weight_codes.ndim < 2:
-        return True
-    return pairing is Pairing.CHANNELS and weight_codes.shape[1] < _BLOCK
-
-
-def _proof(largest: NDArray[np.int64], smallest: NDArray[np.int64]) -> Proof:
-    """Return the proof from the largest and the smallest sum of each channel."""
+def _proof(sums: NDArray[np.int64]) -> Proof:
+    """Return the proof from the largest and the smallest sum of each channel, (2, channels)."""
+    largest, smallest = sums
     leaves_int16 = (largest > INT16_MAX) | (smallest < INT16_MIN)
-    sums = np.concatenate([largest, smallest])
     return Proof(
         verdict=SaturationVerdict.CAN_SATURATE if leaves_int16.any() else SaturationVerdict.SAFE,
         num_channels=int(leaves_int16.sum()),
-        worst_pair_sum=int(sums[np.abs(sums).argmax()]),
+        worst_pair_sum=int(sums.flat[np.abs(sums).argmax()]),
     )
-
-
-def _extreme_weights(weight_codes: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Return the two smallest and two largest weights of every channel, (out, 4): no other pair can be worse."""
-    rows = weight_codes.reshape(weight_codes.shape[0], -1)
-    num_zeros = max(2, 4 - rows.shape[1])  # what kernels fill up with; four columns, so that none is taken twice
-    rows = np.pad(rows, ((0, 0), (0, num_zeros)))
-    ends = (0, 1, rows.shape[1] - 2, rows.shape[1] - 1)
-    return np.partition(rows, ends, axis=1)[:, ends]
 
 
 def _check(weight_codes: NDArray[np.int8], a_lo: int, a_hi: int) -> None:

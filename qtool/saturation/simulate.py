@@ -16,7 +16,7 @@ import numpy as np
 
 from qtool.backends.record import Pairing
 from qtool.errors import RangeError
-from qtool.saturation.pairs import pairs_of
+from qtool.saturation.reach import pairs_of
 from qtool.saturation.verdict import INT16_MAX, INT16_MIN
 
 if TYPE_CHECKING:

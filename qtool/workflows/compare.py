@@ -25,6 +25,9 @@ def compare(
     *,
     backend: str | None = None,
     isa: Isa | str | None = None,
+    engine: str | None = None,
+    on_host: bool = False,
+    fail_on: str = "error",
 ) -> Comparison:
     """Return what differs between two files: nodes, ranges, scales, sizes, stored numbers, and what was found.
 
@@ -33,16 +36,22 @@ def compare(
         second: likewise.
         backend: the backend both are judged for; None is what each was made for.
         isa: the CPU both are judged for; None likewise.
+        engine: the torch engine both are judged for, here; in place of a backend.
+        on_host: both are judged for this machine.
+        fail_on: `error`, or `warning` for outcomes of the two reports that warnings spoil too.
 
     Raises:
-        UsageError: no such file, backend or ISA.
+        UsageError: no such file, backend, engine or ISA, or two that exclude each other.
         FileFormatError: a file is damaged, or refused; see docs/security.md.
 
     Example:
         >>> compare("before.pt2", "after.pt2").sameness.value
         'different'
     """
-    reports = [inspect(source, backend=backend, isa=isa) for source in (first, second)]
+    reports = [
+        inspect(source, backend=backend, isa=isa, engine=engine, on_host=on_host, fail_on=fail_on)
+        for source in (first, second)
+    ]
     sources = [source if isinstance(source, bytes) else Path(source) for source in (first, second)]
     with opened_model(sources[0]) as one, opened_model(sources[1]) as other:
         numbers = compared_numbers(one, other)

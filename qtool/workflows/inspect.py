@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    source: str | os.PathLike[str] | bytes, *, backend: str | None = None, isa: Isa | str | None = None
+    source: str | os.PathLike[str] | bytes,
+    *,
+    backend: str | None = None,
+    isa: Isa | str | None = None,
+    engine: str | None = None,
+    on_host: bool = False,
+    fail_on: str = "error",
 ) -> Report:
     """Return what a file says about itself, with a finding for everything that does not fit its target.
 
@@ -27,10 +33,14 @@ def inspect(
         source: path of the file, or its bytes.
         backend: the backend it is to run on; None is the one it was made for.
         isa: `any`, `vnni` or `no-vnni`, the CPU it is to run on; None is the one it was made for.
+        engine: the torch engine it is to run on, here; in place of a backend.
+        on_host: it is to run on this machine: its CPU counts, and the engines that torch's packages have here.
+        fail_on: `error`, or `warning` for an outcome that warnings spoil too.
 
     Raises:
-        UsageError: no such file, backend or ISA, or the source is neither path nor bytes.
-        FileFormatError: the file is not a zip, damaged, or refused; see docs/security.md.
+        UsageError: no such file, backend, engine or ISA, two that exclude each other, or the source is neither path
+            nor bytes.
+        FileFormatError: the file is of no known kind, damaged, or refused; see docs/security.md.
 
     Example:
         >>> report = inspect("int8.pt2", backend="qnnpack")  # made for fbgemm
@@ -39,7 +49,9 @@ def inspect(
     """
     _check_is_source(source)
     content = source if isinstance(source, bytes) else Path(source)
-    return inspect_file(content, backend=backend, isa=isa, host=host_facts())
+    return inspect_file(
+        content, backend=backend, isa=isa, engine=engine, on_host=on_host, host=host_facts(), fail_on=fail_on
+    )
 
 
 def _check_is_source(source: object) -> None:

@@ -121,6 +121,13 @@ def quantized(scale: bytes, zero_point: bytes = b"\0", *, zero_dtype: int = INT8
     )
 
 
+def signaling(_: Path) -> bytes:
+    """A weight of NaN in which the bit is not set that keeps a processor calm."""
+    return model(
+        field(1, node("Conv", ("x", "w"), ("y",))), weight((4, 4, 1, 1), FLOAT, struct.pack("<I", 0x7FA00001) * 16)
+    )
+
+
 def secret_above(folder: Path) -> None:
     (folder.parent / "secret").write_bytes(b"\7" * 64)
 
@@ -187,6 +194,7 @@ NUMBERS: tuple[Attack, ...] = (
     read("onnx: dtype of 99", "QT2", with_weight(dtype=99)),
     read("onnx: dtype of 2**63", "QT2", with_weight(dtype=2**63)),
     read("onnx: scale of NaN", "QT40|QT2", lambda _: quantized(scales(float("nan")))),
+    read("onnx: weights of NaN that signal", "QT413", signaling),
     read("onnx: scale of infinity", "QT40|QT2", lambda _: quantized(scales(float("inf")))),
     read("onnx: scale of -0", "QT40|QT2", lambda _: quantized(scales(-0.0))),
     read("onnx: denormal scale", "QT40|QT2", lambda _: quantized(scales(1e-45))),
@@ -217,7 +225,7 @@ ENDLESS: tuple[Attack, ...] = (
     refused("onnx: graphs 10^4 deep", r"nested deeper", lambda _: field(1, 8) + field(7, nested(3000))),
     read("onnx: a function that calls itself", "QT2", function_that_calls_itself),
     read("onnx: functions that double", "QT2", functions_that_double),
-    refused("onnx: 10^7 empty nodes", "parts", many_of(field(1, b""), 10**7)),
+    refused("onnx: 10^7 empty nodes", "parts", many_of(field(1, b""), 10**7), slow=True),
     refused("onnx: 10^5 nodes", "more parts than are read", many_of(CONV, 10**5)),
     refused(
         "onnx: 10^5 weights of one name", "more parts than are read", many_of(weight((4, 4), INT8, b"\1" * 16), 10**5)
@@ -227,8 +235,14 @@ ENDLESS: tuple[Attack, ...] = (
         "onnx: 10^5 dequantizes in a row",
         "more parts than are read",
         lambda _: model(*(field(1, node("DequantizeLinear", (f"t{i}", "s"), (f"t{i + 1}",))) for i in range(10**5))),
+        slow=True,
     ),
-    refused("onnx: a node of 10^6 inputs", "parts", lambda _: model(field(1, node("Concat", ("x",) * 10**6, ("y",))))),
+    refused(
+        "onnx: a node of 10^6 inputs",
+        "parts",
+        lambda _: model(field(1, node("Concat", ("x",) * 10**6, ("y",)))),
+        slow=True,
+    ),
     read(
         "onnx: 10^6 numbers for eight bytes of scale",
         "QT2|QT4",

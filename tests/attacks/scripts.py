@@ -50,7 +50,7 @@ def raw(code: bytes) -> Callable[[Path], bytes]:
 
 
 def with_data(data: bytes) -> Callable[[Path], bytes]:
-    return lambda _: script(data=pickles.PROTO + data + b".")
+    return lambda _: script(data=pickles.PROTO + data + b".", entries={"data/0": b"\0" * 24})
 
 
 def packed(*parts: bytes) -> bytes:
@@ -61,7 +61,7 @@ def packed(*parts: bytes) -> bytes:
 
 
 def version(word: str, *tensors: bytes) -> bytes:
-    return packed(pickles.MARK + pickles.text(word) + b"](" + b"".join(tensors) + b"e](" + b"Nee" + pickles.TUPLE)
+    return packed(pickles.MARK + pickles.text(word) + b"](" + b"".join(tensors) + b"e](" + b"Ne" + pickles.TUPLE)
 
 
 REACHES: dict[str, str] = {

@@ -87,6 +87,7 @@ def check(attack: Attack, outcome: dict[str, object]) -> None:
     said = line["printed"].replace(attack.slug, "FILE")
     assert line["status"] == attack.status, said
     assert re.search(attack.says, said), said
+    assert "Warning" not in said
     assert all(text.isprintable() for text in said.split("\n"))
     assert line["seconds"] < MAX_SECONDS
     assert outcome["peak_bytes"] < MAX_BYTES

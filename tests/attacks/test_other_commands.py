@@ -12,6 +12,7 @@ from tests.attacks import pickles, scripts
 from tests.cli.process import ROOT, environment
 from tests.workflows.training_parts import CONFIG
 
+pytestmark = pytest.mark.slow
 COMMANDS = {
     "convert": ["convert", "{file}", "--backend", "qnnpack", "-o", "{out}"],
     "export": ["export", "{file}", "-o", "{out}"],

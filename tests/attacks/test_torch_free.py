@@ -19,6 +19,8 @@ OPTIONS = (
     ("--backend", "qnnpack", "--isa", "no-vnni"),
     ("--markdown",),
     ("--html", "-"),
+    ("--engine", "fbgemm"),
+    ("--host", "--fail-on", "warning"),
 )
 HEAVY = {"torch", "torchvision", "pydantic", "yaml", "onnx", "safetensors", "executorch", "sympy"}
 

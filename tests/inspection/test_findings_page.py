@@ -3,10 +3,16 @@ from pathlib import Path
 
 import pytest
 
+from qtool.inspection import explain
 from qtool.inspection.codes import CODES
 
-PAGE = (Path(__file__).parents[2] / "docs" / "findings.md").read_text()
+COPY = Path(__file__).parents[2] / "docs" / "findings.md"
+PAGE = explain.PAGE.read_text()
 SECTIONS = dict(re.findall(r"^### (QT\d{3}: .*?)\n(.*?)(?=^##|\Z)", PAGE, re.M | re.S))
+
+
+def test_the_page_in_docs_is_a_copy_of_the_packages():
+    assert COPY.read_text() == PAGE, f"cp {explain.PAGE} {COPY}"
 
 
 def test_the_page_has_every_code_and_no_other_in_order():

@@ -147,10 +147,10 @@ FLOATS: tuple[Producer, ...] = (
     ),
     producer("torch: whole module", saved(net), MODULE, "torch", THREE, quick=True),
     producer("torch: older whole module", saved(net, zipped=False), MODULE, "torch", THREE),
-    producer("torch: scripted", script(net), SCRIPT, "torch", THREE, quick=True),
-    producer("torch: traced", script(net, "traced"), SCRIPT, "torch", THREE),
-    producer("torch: frozen", script(net, "frozen"), SCRIPT, "torch", THREE),
-    producer("torch: mobile (.ptl)", script(net, "mobile"), SCRIPT, "torch", THREE),
+    producer("torch: scripted", quiet(script(net)), SCRIPT, "torch", THREE, quick=True),
+    producer("torch: traced", quiet(script(net, "traced")), SCRIPT, "torch", THREE),
+    producer("torch: frozen", quiet(script(net, "frozen")), SCRIPT, "torch", THREE),
+    producer("torch: mobile (.ptl)", quiet(script(net, "mobile")), SCRIPT, "torch", THREE),
     producer("torch: exported program", exported, FileKind.PT2, "torch", THREE),
     producer("torch: compiled by AOTInductor", compiled, FileKind.AOTI, "AOTInductor", {}),
 )
@@ -243,7 +243,7 @@ QUANTIZED: tuple[Producer, ...] = (
         CHECKPOINT,
         "torch.ao",
         {FLOAT: 2, WEIGHT_ONLY: 1},
-        ("float16", "tensor"),
+        ("float32", "tensor"),
     ),
     producer(
         "torch.ao: dynamic in float16, scripted",
@@ -251,7 +251,7 @@ QUANTIZED: tuple[Producer, ...] = (
         SCRIPT,
         "torch",
         {FLOAT: 2, WEIGHT_ONLY: 1},
-        ("float16", "tensor"),
+        ("float32", "tensor"),
     ),
     producer(
         "torch.ao: QAT, state dict",
@@ -259,7 +259,7 @@ QUANTIZED: tuple[Producer, ...] = (
         CHECKPOINT,
         "torch.ao",
         {FAKE: 3},
-        ("float32", "tensor"),
+        CHANNEL,
         quick=True,
     ),
     producer(
@@ -268,6 +268,7 @@ QUANTIZED: tuple[Producer, ...] = (
         CHECKPOINT,
         "torch.ao",
         {FAKE: 3},
+        CHANNEL,
     ),
 )
 PRODUCERS = FLOATS + QUANTIZED

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qtool.errors import FileFormatError
-from qtool.readers import onnx_messages
+from qtool.readers import onnx_parsing
 from qtool.readers.any_file import opened_model
 from qtool.readers.marks import NodeMark
 from qtool.types import Isa, Op
@@ -88,7 +88,7 @@ def test_no_change_of_a_byte_breaks_it(place, byte):
 
 
 def test_the_number_of_parts_is_bounded(monkeypatch):
-    monkeypatch.setattr(onnx_messages, "MAX_FIELDS", 20)
-    monkeypatch.setattr(onnx_messages, "BYTES_PER_FIELD", 10**9)
+    monkeypatch.setattr(onnx_parsing, "MAX_FIELDS", 20)
+    monkeypatch.setattr(onnx_parsing, "BYTES_PER_FIELD", 10**9)
     with pytest.raises(FileFormatError, match="more than 20 parts"):
         read(model())

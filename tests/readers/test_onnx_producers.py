@@ -5,12 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import numpy_helper
 
 from qtool.errors import FileFormatError
 from qtool.readers.any_file import opened_model
 from qtool.readers.facts import BITS, Compute, Role
+from qtool.readers.onnx_parsing import read_model
+from qtool.readers.source import opened_source
 from qtool.types import Op
 from tests.readers.onnx_models import model_facts, model_of, quantization
 from tests.readers.onnx_producers import TYPES, arrays, dynamic, float_model, four_bits, static
@@ -138,6 +141,28 @@ def test_four_bits_in_blocks(tmp_path, is_symmetric):
     assert node.note == "4-bit codes packed into bytes, 64 x 128"
 
 
+def optimized(path):
+    """The file that ONNX Runtime writes of what it makes of a model."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.optimized_model_filepath = str(path.with_suffix(".optimized"))
+    onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return Path(options.optimized_model_filepath)
+
+
+def test_what_onnxruntime_makes_of_them(tmp_path):
+    fused = {node.op: node for node in model_facts(optimized(static(tmp_path, "qdq", per_channel=True))).nodes}
+    assert fused[Op.CONV2D].target == "com.microsoft::QLinearConv"
+    assert quantization(fused[Op.CONV2D], Role.WEIGHT).axis == 0
+    assert quantization(fused[Op.CONV2D], Role.OUTPUT).dtype == "uint8"
+    assert fused[Op.ADD].target == "com.microsoft::QLinearAdd"
+    path = optimized(dynamic(tmp_path, per_channel=True))
+    matmul = by_name(model_facts(path))["matmul"]
+    assert (matmul.target, matmul.compute) == ("com.microsoft::DynamicQuantizeMatMul", Compute.DYNAMIC)
+    assert matmul.operand(Role.BIAS).tensor.name == "bl"
+    check_weights(path, ["matmul"])
+
+
 def test_a_float_model_is_not_quantized():
     facts = model_facts(float_model().SerializeToString())
     assert {node.compute for node in facts.nodes} == {Compute.FLOAT}
@@ -173,9 +198,33 @@ def every_tensor(graph):
     return found
 
 
+NUMBERS_AND_TEXTS = {
+    onnx.AttributeProto.INT: lambda attribute: attribute.i,
+    onnx.AttributeProto.FLOAT: lambda attribute: attribute.f,
+    onnx.AttributeProto.STRING: lambda attribute: attribute.s.decode("utf-8", "replace"),
+    onnx.AttributeProto.INTS: lambda attribute: tuple(attribute.ints),
+    onnx.AttributeProto.FLOATS: lambda attribute: tuple(attribute.floats),
+}
+
+
+def check_nodes(path, proto):
+    with opened_source(path) as source:
+        nodes = read_model(source, "").graph.nodes
+    assert len(nodes) == len(proto.graph.node)
+    for found, node in zip(nodes, proto.graph.node, strict=True):
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        assert (found.name, found.op, found.domain) == (node.name, node.op_type, domain)
+        assert (found.inputs, found.outputs) == (tuple(node.input), tuple(node.output))
+        for attribute in node.attribute:
+            if attribute.type in NUMBERS_AND_TEXTS:
+                value = NUMBERS_AND_TEXTS[attribute.type](attribute)
+                assert found.attributes.get(attribute.name, ()) == value
+
+
 def agrees_with_onnx(path):
-    """A file is read, and every tensor in it is onnx's."""
+    """A file is read, and every node, attribute and tensor in it is onnx's."""
     proto = onnx.load(path)
+    check_nodes(path, proto)
     with opened_model(path) as model:
         facts = model.facts.model
         if proto.functions:  # written out at each call

@@ -11,7 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 from qtool.errors import FileFormatError
 from qtool.readers.any_file import opened_model
 from qtool.readers.facts import BITS
-from qtool.readers.onnx_messages import DTYPES, read_model
+from qtool.readers.onnx_messages import DTYPES
+from qtool.readers.onnx_parsing import read_model
 from qtool.readers.onnx_tensors import MAX_NUMBERS, Storage, decoded
 from qtool.readers.source import Source
 from tests.readers.onnx_models import model_of

@@ -7,8 +7,9 @@ import pytest
 
 from qtool.backends.record import Pairing
 from qtool.backends.registry import backend
-from qtool.saturation import pairs
-from qtool.saturation.pairs import pairs_of, prove
+from qtool.saturation import reach
+from qtool.saturation.pairs import prove
+from qtool.saturation.reach import pairs_of
 from qtool.saturation.verdict import Sums, judge
 from qtool.types import Isa, Op
 from tests.backends.engines.cases import WorstCase
@@ -130,7 +131,7 @@ def test_proved_safe_is_never_wrong_of_2000_layers(record_property):
 
 def test_a_pairing_that_is_not_the_kernels_is_found_wrong(monkeypatch):
     """So that the test above can fail: channels outermost, as the weight lies in memory."""
-    monkeypatch.setattr(pairs, "pairs_of", lambda values, _: _in_memory_order(values))
+    monkeypatch.setattr(reach, "pairs_of", lambda values, _: _in_memory_order(values))
     assert wrong_proofs(100, seed=2, engines=["fbgemm"])["safe but wrong"] > 0
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from qtool.backends.record import Pairing
 from qtool.errors import RangeError
-from qtool.saturation.pairs import INT16_MAX, INT16_MIN, pairs_of
+from qtool.saturation.pairs import INT16_MAX, INT16_MIN
+from qtool.saturation.reach import pairs_of
 from qtool.saturation.simulate import Window, _Taps, simulate
 from tests.backends.engines.client import AVX2, ask
 

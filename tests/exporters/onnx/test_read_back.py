@@ -3,29 +3,37 @@
 import numpy as np
 import pytest
 
+from qtool.exporters.onnx import container
+from qtool.exporters.onnx.container import to_files, write_into
+from qtool.exporters.onnx.model import onnx_model
 from qtool.readers.any_file import opened_model
 from qtool.readers.facts import Compute, Role
 from qtool.stamp.digest import parameter_digest
 from tests.exporters.onnx.exported import exported_pattern, exported_together
-from tests.exporters.together import ALL, WITHOUT_BATCH
+from tests.exporters.together import ALL, WITHOUT_BATCH, converted_pattern
 
-SPLIT = "split_with_sizes"
-"""Its results are what the codes are named after, so that the file does not name it."""
+NOT_ONE_OPERATOR = (
+    "aten.split_with_sizes.default",
+    "aten.chunk.default",
+    "<built-in function getitem>",
+    "aten.upsample_linear1d.vec",
+)
+"""Ops with several results, of which the file names the first, or that become several operators."""
 
 
 def digest(quantization):
     return parameter_digest(np.array(quantization.scale, np.float32), np.array(quantization.zero_point, np.int32))
 
 
-def check(data):
-    """Compare each int8 node of the stamp with the node of that name in the file."""
-    with opened_model(data) as model:
+def check(source):
+    """Compare each int8 node of the stamp with the node of that name in the file, or in its bytes."""
+    with opened_model(source) as model:
         stamp, facts = model.facts.stamp, model.facts.model
     assert facts.form == "QDQ graph, opset 20"
     assert not facts.not_understood
     found = {node.name: node for node in facts.nodes}
     for stamped in stamp.int8_nodes():
-        if stamped.name.endswith(SPLIT):
+        if stamped.name not in found and stamped.target in NOT_ONE_OPERATOR:
             continue
         node = found[stamped.name]
         assert node.compute is Compute.STATIC
@@ -49,6 +57,19 @@ def check(data):
 
 def test_a_convolution():
     check(exported_pattern("conv2d_bn_relu6").data)
+
+
+def test_case_66_weights_in_a_second_file_are_read_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(container, "_SMALL_BYTES", 16)
+    model = onnx_model(converted_pattern("conv2d_bn_relu6")[0])
+    files = to_files(model, "model.data", external_above_bytes=0)
+    path = write_into(tmp_path, files, "model.data")
+    check(path)
+    with opened_model(path) as opened:
+        (node,) = opened.facts.model.nodes
+        place = node.operand(Role.WEIGHT).tensor.place
+        assert (place.part, place.num_bytes) == ("model.data", node.operand(Role.WEIGHT).tensor.num_bytes)
+        assert b"".join(opened.blocks(place)) == files.external[place.offset : place.offset + place.num_bytes]
 
 
 @pytest.mark.slow
