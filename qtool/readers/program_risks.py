@@ -9,7 +9,7 @@ Source: torch/export/pt2_archive/_package.py and torch/_export/serde/serialize.p
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qtool.readers.archive import read_archive
 from qtool.readers.expressions import is_plain_expression, is_plain_guard
@@ -42,6 +42,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CONTAINERS = frozenset({"builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict"})
 _OBJECTS = ("custom_obj_", "opaque_obj_")
 _MAX_DETAIL = 120
+_NESTED = (dict, list)
+"""What JSON nests in; `json.loads` gives exactly these."""
 
 
 def find_risks(archive: Archive) -> tuple[Risk, ...]:
@@ -101,22 +103,19 @@ def _payload_risks(archive: Archive, name: str, path: str) -> Iterator[Risk]:
 def _graph_risks(graph: object) -> Iterator[Risk]:
     """Yield the risks of a serialized graph; `entry` is left empty."""
     for part in _dicts(graph):
-        for key, value in part.items():
-            check = _FIELD_CHECKS.get(key)
-            if check is not None:
-                yield from check(value)
+        for key in [key for key in part if key in _FIELD_CHECKS]:
+            yield from _FIELD_CHECKS[key](part[key])
 
 
 def _dicts(tree: object) -> Iterator[dict[str, object]]:
     """Yield every JSON object in a tree, without recursion: depth is the file's choice."""
-    left = [tree]
+    left: list[Any] = [tree] if type(tree) in _NESTED else []
     while left:
         part = left.pop()
-        if isinstance(part, dict):
+        if type(part) is dict:
             yield part
-            left.extend(value for value in part.values() if isinstance(value, dict | list))
-        elif isinstance(part, list):
-            left.extend(value for value in part if isinstance(value, dict | list))
+            part = part.values()
+        left += [child for child in part if type(child) in _NESTED]
 
 
 def _check_expression(value: object) -> Iterator[Risk]:
