@@ -19,13 +19,15 @@ _SMALLEST: Final = 1024
 """Bytes below which equal tensors say nothing: zero points and biases that are all 0."""
 
 _HEAD: Final = 4096
+_WIDEST: Final = 8
+"""Bytes of the widest number: after so many, a tensor of one value repeats itself."""
 
 
 def duplicates(tensors: Iterable[Tensor], meter: Meter) -> tuple[Duplicate, ...]:
     """Return the tensors that are stored more than once, those that waste most first.
 
     Tensors that share their bytes are stored once. Two of equal size are compared by their first bytes, and by a
-    digest of all only where these are equal.
+    digest of all only where these are equal. Those that repeat one value, as zero points of 0 do, are no loss.
 
     Args:
         tensors: all that the file stores.
@@ -54,21 +56,30 @@ def _size(place: Place) -> int:
 
 
 def _head(meter: Meter) -> Callable[[Place], Hashable]:
-    return lambda place: _digest(meter)(dataclasses.replace(place, num_bytes=min(_HEAD, place.num_bytes)))
+    def head(place: Place) -> Hashable:
+        part = dataclasses.replace(place, num_bytes=min(_HEAD, place.num_bytes))
+        try:
+            blocks = meter.blocks(part)
+            return place if blocks is None else b"".join(blocks)
+        except FileFormatError as error:
+            meter.remember(str(error))
+            return place
+
+    return head
 
 
 def _digest(meter: Meter) -> Callable[[Place], Hashable]:
     def digest(place: Place) -> Hashable:
-        blocks, total = meter.blocks(place), hashlib.sha256()
-        if blocks is None:
-            return place  # what is not read is equal to nothing else
+        blocks, total, is_one_value = meter.blocks(place), hashlib.sha256(), True
         try:
-            for block in blocks:
+            for block in blocks or ():
                 total.update(block)
+                is_one_value = is_one_value and block[:-_WIDEST] == block[_WIDEST:]
         except FileFormatError as error:
             meter.remember(str(error))
             return place
-        return total.digest()
+        # What repeats one value, or was not read, counts as equal to nothing else.
+        return place if is_one_value else total.digest()
 
     return digest
 

@@ -174,6 +174,10 @@ def test_tensors_that_are_stored_twice(monkeypatch):
     late = codes.copy().reshape(-1)
     late[-1] += 1
     made.store("nearly", late)
+    for name in ("zeros", "more zeros"):
+        made.store(name, np.zeros((64, 64), np.float32))
+    for name in ("ones", "more ones"):
+        made.store(name, np.ones((64, 64), np.float64))
     made.store("small", codes[:1])
     made.store("small too", codes[:1])
     report = inspected(made, monkeypatch)
