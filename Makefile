@@ -46,6 +46,7 @@ test: $(READY) ## the quick tests, in two processes
 
 bench: $(READY) ## how long things take; what training takes, the short form
 	$(PYTHON) benchmarks/bench.py
+	$(PYTHON) -m benchmarks.inspect_files
 	$(PYTHON) -m benchmarks.training --models mobilenet_v2 resnet18 --batch 8 --rounds 5 --autocast --peers
 	$(PYTHON) -m benchmarks.fake_quantize --rounds 5
 	$(PYTHON) -m benchmarks.inference --rounds 5
