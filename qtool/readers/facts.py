@@ -7,6 +7,7 @@ and judges nothing: a scale of NaN, or a zero point of 300, is a fact here and a
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -232,6 +233,15 @@ class ModelFacts:
     nodes: tuple[Node, ...] = ()
     risks: tuple[Risk, ...] = ()
     not_understood: tuple[str, ...] = ()
+
+    @property
+    def bytes_by_dtype(self) -> tuple[tuple[str, int], ...]:
+        """(dtype, stored bytes), most bytes first; tensors that lie in the same place count once."""
+        places = {tensor.place: tensor.dtype for tensor in self.tensors if tensor.place is not None}
+        sizes: Counter[str] = Counter()
+        for place, dtype in places.items():
+            sizes[dtype] += place.num_bytes
+        return tuple(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
 
 
 NO_MODEL: Final = ModelFacts()

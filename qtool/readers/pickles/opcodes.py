@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from qtool.readers.pickles import objects
 from qtool.readers.pickles.stack import MAX_INTEGER_BYTES, PickleError, Stack
-from qtool.readers.pickles.values import Bytes, Reference
+from qtool.readers.pickles.values import Bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -231,8 +231,8 @@ _STEPS: Final[dict[str, Step]] = {
     "\x82": _extension(_BYTE), "\x83": _extension(_TWO), "\x84": _extension(Struct("<i")),
     "R": objects.make_call, "\x81": objects.make_instance, "\x92": objects.make_instance_with_keywords,
     "o": objects.make_instance_from_mark, "i": objects.make_named_instance, "b": objects.restore,
-    "P": lambda stack: stack.items.append(Reference(stack.line())),
-    "Q": lambda stack: stack.items.append(Reference(stack.popped())),
+    "P": lambda stack: stack.items.append(stack.reference(stack.line())),
+    "Q": lambda stack: stack.items.append(stack.reference(stack.popped())),
     # the form of the pickle itself
     "\x80": _protocol, "\x95": lambda stack: [_number(stack, _EIGHT)].clear(),
     "\x97": _out_of_band, "\x98": _out_of_band,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from qtool.readers.pickles.values import Call, Instance, Name
+from qtool.readers.pickles.values import Call, Instance, Name, Reference
 
 MAX_TEXT_BYTES: Final = 1 << 20
 """Of one text, which takes up to four times that in memory."""
@@ -38,10 +38,21 @@ class Stack:
         items: values above the last mark.
         below: values below each mark, the first mark first.
         memo: values by number.
+        references: what stands outside the pickle, in order.
         names: every name that was met, each once, by how the pickle writes it.
     """
 
-    __slots__ = ("_named_lines", "_num_unusual_keys", "below", "data", "items", "memo", "names", "position")
+    __slots__ = (
+        "_named_lines",
+        "_num_unusual_keys",
+        "below",
+        "data",
+        "items",
+        "memo",
+        "names",
+        "position",
+        "references",
+    )
 
     def __init__(self, data: bytes, position: int) -> None:
         self.data = data
@@ -49,6 +60,7 @@ class Stack:
         self.items: list[object] = []
         self.below: list[list[object]] = []
         self.memo: dict[int, object] = {}
+        self.references: list[Reference] = []
         self.names: dict[tuple[str, str], Name] = {}
         self._named_lines: dict[bytes, Name] = {}
         self._num_unusual_keys = 0
@@ -113,6 +125,14 @@ class Stack:
         found = self.name(self.line(), self.line())
         if lines:
             self._named_lines[lines] = found
+        return found
+
+    def reference(self, identity: object) -> object:
+        """Return what stands outside the pickle; in torch's older form a class has its source there, and is a name."""
+        if isinstance(identity, tuple) and len(identity) > 1 and identity[0] == "module":
+            return identity[1]
+        found = Reference(identity)
+        self.references.append(found)
         return found
 
     def mark(self) -> None:
