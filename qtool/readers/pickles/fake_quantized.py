@@ -1,8 +1,8 @@
 """Layers in quantization-aware training by torch.ao, and observers that only watch: they compute in float.
 
 A state dict says scale and zero point of a fake-quantize module, but not its range of codes. That follows from the
-limits of its observer: of an activation (high - low) / scale is the number of steps, of a symmetric weight the larger
-limit is half of them.
+limits of its observer: of an activation (high - low) / scale is the number of steps, and of a symmetric weight each
+end of the range is its own limit / scale, or both are the larger limit / scale.
 Source: torch/ao/quantization/fake_quantize.py and observer.py, `_calculate_qparams`.
 """
 
@@ -23,7 +23,10 @@ _ENABLED: Final = "fake_quant_enabled"
 _WEIGHT: Final = "weight_fake_quant"
 _OUTPUT: Final = "activation_post_process"
 _STEPS: Final = (127, 255)
-_WEIGHT_STEPS: Final = {255: (-128, 127), 254: (-127, 127), 127: (-64, 63), 126: (-63, 63)}
+_WEIGHT_RANGES: Final = ((-128, 127), (-127, 127), (-64, 63), (-63, 63))
+_TOLERANCE: Final = 1e-4
+"""Relative, of a scale in float32 that was worked out from limits in float32."""
+
 _OBSERVED: Final = frozenset({"min_val", "max_val"})
 _NO_RANGE: Final = "the file does not say its range of codes: that of its dtype is assumed"
 
@@ -122,8 +125,19 @@ def _weight_range(table: Table, path: str) -> tuple[int, int] | None:
     scales, lows, highs = _limits(table, path)
     if not scales or not len(scales) == len(lows) == len(highs) or not min(scales) > 0:
         return None
-    steps = {round(2 * max(-low, high) / scale, 1) for scale, low, high in zip(scales, lows, highs, strict=True)}
-    return _WEIGHT_STEPS.get(int(steps.pop())) if len(steps) == 1 else None
+    channels = list(zip(scales, lows, highs, strict=True))
+    return next((ends for ends in _WEIGHT_RANGES if all(_fits(*channel, *ends) for channel in channels)), None)
+
+
+def _fits(scale: float, low: float, high: float, qmin: int, qmax: int) -> bool:
+    """Return whether a weight's scale follows from its limits and a range, in the observer's way or the fused kernel's.
+
+    Source: aten/src/ATen/native/quantized/cpu/QuantUtils.h, ChooseQuantizationParams with preserve_sparsity.
+    """
+    observed = 2 * max(-low, high) / (qmax - qmin)
+    is_mixed = low < 0 < high
+    fused = max(low / qmin, high / qmax) if is_mixed else (max(high, 0.0) - min(low, 0.0)) / (qmax - qmin)
+    return any(abs(expected / scale - 1) < _TOLERANCE for expected in (observed, fused))
 
 
 def _limits(table: Table, path: str) -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]:

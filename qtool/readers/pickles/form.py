@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from qtool.readers.facts import Compute
+from qtool.readers.facts import Compute, Role
 from qtool.readers.pickles.fake_quantized import has_fake_quantize, has_observers
 from qtool.readers.pickles.torch_ao import is_of_graph
 from qtool.readers.pickles.torchao import has_torchao
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from qtool.readers.facts import Node
     from qtool.readers.pickles.table import Table
@@ -19,7 +19,7 @@ _LIGHTNING: Final = "pytorch-lightning_version"
 _HOW: Final = {Compute.STATIC: "statically", Compute.DYNAMIC: "dynamically"}
 
 
-def producer_of(table: Table, nodes: Iterable[Node]) -> str | None:
+def producer_of(table: Table, nodes: Sequence[Node]) -> str | None:
     """Return who wrote the model.
 
     Example:
@@ -34,7 +34,7 @@ def producer_of(table: Table, nodes: Iterable[Node]) -> str | None:
     return f"pytorch-lightning {version}" if version else "torch"
 
 
-def form_of(table: Table, nodes: Iterable[Node]) -> str:
+def form_of(table: Table, nodes: Sequence[Node]) -> str:
     """Return what the model is in one phrase.
 
     Example:
@@ -53,5 +53,7 @@ def form_of(table: Table, nodes: Iterable[Node]) -> str:
     elif computes & _HOW.keys():
         form = f"{' and '.join(_HOW[each] for each in _HOW if each in computes)} quantized {whole}"
     else:
-        form = f"{whole} with quantized weights"
+        weights = [node.operand(Role.WEIGHT) for node in nodes if node.compute is Compute.WEIGHT_ONLY]
+        has_codes = any(weight is not None and weight.quantization is not None for weight in weights)
+        form = f"{whole} with {'quantized' if has_codes else 'float16'} weights"
     return f"{form} with optimizer state" if table.content.has_optimizer else form

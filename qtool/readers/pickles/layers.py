@@ -43,7 +43,7 @@ def layers_of(table: Table) -> tuple[Node, ...]:
 
 
 def _layers_at(table: Table, path: str) -> list[Node]:
-    for reader in _READERS if table.layers[path] else ():
+    for reader in _READERS:
         nodes = list(reader(table, path))
         if nodes:
             return nodes

@@ -41,7 +41,7 @@ def quantized_layers(table: Table, path: str) -> Iterator[Node]:
     layer = table.layers[path]
     if table.class_of(path) == _PACKED_LINEAR or (path.endswith(_PACKED * 2) and "0" in layer):
         yield from _linear(table, path)
-    elif table.class_of(path.removesuffix(".1.0")) == _PACKED_EMBEDDING or "_packed_weight" in layer:
+    elif table.class_of(path.removesuffix(".1")) == _PACKED_EMBEDDING or "_packed_weight" in layer:
         yield from _embedding(table, path)
     elif f"{path}{_PACKED * 2}" in table.layers or not layer.keys() >= {"scale", "zero_point"}:
         pass
@@ -87,7 +87,7 @@ def _embedding(table: Table, path: str) -> Iterator[Node]:
     weight = table.tensor(path, "_packed_weight") or table.tensor(path, "0")
     if weight is None:
         return
-    owner = path.removesuffix("._packed_weight.1.0").removesuffix(_PACKED)
+    owner = path.removesuffix("._packed_weight.1").removesuffix(_PACKED)
     yield Node(
         name=owner,
         op=None,

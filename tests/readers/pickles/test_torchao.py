@@ -33,7 +33,7 @@ def quantized(config):
         (Int8WeightOnlyConfig(), Compute.WEIGHT_ONLY, "int8", 0, None, -128),
         (Int8DynamicActivationInt8WeightConfig(), Compute.DYNAMIC, "int8", 0, None, -128),
         (Int8DynamicActivationIntxWeightConfig(), Compute.DYNAMIC, "int8", 1, 32, -128),
-        (IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(16)), Compute.WEIGHT_ONLY, "int8", 1, 16, -8),
+        (IntxWeightOnlyConfig(torch.int4, PerGroup(16)), Compute.WEIGHT_ONLY, "int8", 1, 16, -8),
         (Float8WeightOnlyConfig(), Compute.WEIGHT_ONLY, "float8_e4m3fn", 0, None, -448),
     ],
     ids=["int8", "int8_dynamic", "intx_dynamic", "int4", "float8"],
@@ -57,8 +57,11 @@ def test_a_state_dict(config, compute, dtype, axis, group_size, qmin):
 
 
 def test_a_module():
-    nodes = nodes_of(saved(quantized(Int8WeightOnlyConfig())))
-    assert {name: node.compute for name, node in nodes.items()} == {"0": Compute.WEIGHT_ONLY, "2": Compute.WEIGHT_ONLY}
+    layer = nn.Linear(64, 32)
+    layer.weight = quantized(Int8WeightOnlyConfig())[0].weight
+    facts = facts_of(saved(nn.Sequential(layer)))
+    assert (facts.kind, facts.model.form) == (FileKind.MODULE, "module with quantized weights")
+    assert [(node.name, node.compute) for node in facts.model.nodes] == [("0", Compute.WEIGHT_ONLY)]
 
 
 def test_what_is_left_float_beside():
