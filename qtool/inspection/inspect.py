@@ -69,7 +69,7 @@ def inspect_file(
         name=file.where,
         kind=file.kind,
         num_bytes=file.num_bytes,
-        bytes_by_dtype=file.bytes_by_dtype,
+        bytes_by_dtype=file.model.bytes_by_dtype,
         stamp=stamp,
         is_recovered=stamp is not None and file.stamp is None,
         content=_content(file),

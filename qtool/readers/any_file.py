@@ -12,6 +12,7 @@ from qtool.readers.onnx_file import is_onnx
 from qtool.readers.onnx_graph import open_onnx
 from qtool.readers.pickles.checkpoint import read_checkpoint
 from qtool.readers.pickles.older_form import is_pickle, open_pickle
+from qtool.readers.programs.model import program_model
 from qtool.readers.qtool_file import archive_facts
 from qtool.readers.source import OpenModel, opened_source
 
@@ -29,6 +30,7 @@ PLAIN_FORMATS: tuple[tuple[Callable[[Source], bool], Callable[[Source], OpenMode
 """Formats that are no archives: how to tell one, and who reads it."""
 
 MODELS_IN_ARCHIVES: dict[FileKind, Callable[[Archive], ModelFacts]] = {
+    FileKind.PT2: program_model,
     FileKind.CHECKPOINT: read_checkpoint,
     FileKind.MODULE: read_checkpoint,
 }
@@ -58,5 +60,4 @@ def _open_archive(source: Source) -> OpenModel:
     reader = MODELS_IN_ARCHIVES.get(facts.kind)
     model = NO_MODEL if reader is None else reader(archive)
     risks = tuple(dict.fromkeys((*facts.risks, *model.risks)))
-    sizes = facts.bytes_by_dtype or model.bytes_by_dtype
-    return OpenModel(dataclasses.replace(facts, model=model, risks=risks, bytes_by_dtype=sizes), archive.blocks)
+    return OpenModel(dataclasses.replace(facts, model=model, risks=risks), archive.blocks)

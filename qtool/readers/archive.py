@@ -18,6 +18,7 @@ from qtool.readers.onnx_file import onnx_note
 from qtool.readers.pickled import LOOKED_AT_BYTES, pickle_note
 from qtool.readers.source import BLOCK_BYTES, Source, opened
 from qtool.readers.zip_directory import DEFLATED, Entry, read_directory
+from qtool.stamp import bounded_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +56,7 @@ class Archive:
         self.root = _common_root([entry.name for entry in files])
         self._entries = {entry.name.removeprefix(self.root): (entry, offset) for entry, offset in files.items()}
         self.names = tuple(self._entries)
+        self._documents: dict[str, object] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -87,6 +89,22 @@ class Archive:
             msg = f"{self.where}: entry {name!r} has {size} bytes; at most {limit} are read"
             raise FileFormatError(msg)
         return b"".join(self.chunks(name))
+
+    def json(self, name: str) -> object:
+        """Return the JSON value of an entry; it is parsed once, whoever asks.
+
+        Raises:
+            FileFormatError: the entry is missing, damaged, too large or not JSON.
+        """
+        if name not in self._documents:
+            try:
+                self._documents[name] = bounded_json.loads(self.read(name))
+            except (ValueError, RecursionError) as error:
+                if isinstance(error, FileFormatError):
+                    raise
+                msg = f"{self.where}: entry {name!r} is not valid JSON: {error}"
+                raise FileFormatError(msg) from error
+        return self._documents[name]
 
     def sha256(self, name: str) -> str:
         """Return the sha256 of an entry's content; only a piece of it is in memory at any time."""

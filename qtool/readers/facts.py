@@ -236,12 +236,19 @@ class ModelFacts:
 
     @property
     def bytes_by_dtype(self) -> tuple[tuple[str, int], ...]:
-        """(dtype, stored bytes), most bytes first; tensors that lie in the same place count once."""
-        places = {tensor.place: tensor.dtype for tensor in self.tensors if tensor.place is not None}
+        """(dtype, bytes in the file) of its tensors, most bytes first; bytes that tensors share count once."""
         sizes: Counter[str] = Counter()
-        for place, dtype in places.items():
-            sizes[dtype] += place.num_bytes
-        return tuple(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
+        ends: dict[str, int] = {}
+        placed = [(tensor.place, tensor.dtype) for tensor in self.tensors if tensor.place is not None]
+        for place, dtype in sorted(placed, key=lambda each: (each[0].part, each[0].offset)):
+            end = place.offset + place.num_bytes
+            sizes[dtype] += max(0, end - max(place.offset, ends.get(place.part, 0)))
+            ends[place.part] = max(end, ends.get(place.part, 0))
+        for tensor in self.tensors:
+            sizes[tensor.dtype] += tensor.num_bytes if tensor.place is None else 0
+        return tuple(
+            sorted(((dtype, size) for dtype, size in sizes.items() if size), key=lambda each: (-each[1], each[0]))
+        )
 
 
 NO_MODEL: Final = ModelFacts()
@@ -264,7 +271,6 @@ class FileFacts:
         where: what it is called in messages.
         kind: what the archive is.
         num_bytes: size of the file.
-        bytes_by_dtype: (dtype, bytes) of its tensors, most bytes first.
         stamp: what it says about itself; None where there is a `stamp_problem`.
         stamp_problem: why there is no stamp.
         plan_json: the stored plan, not parsed; None if there is none.
@@ -278,7 +284,6 @@ class FileFacts:
     where: str
     kind: FileKind
     num_bytes: int
-    bytes_by_dtype: tuple[tuple[str, int], ...]
     stamp: Stamp | None
     stamp_problem: StampProblem | None
     plan_json: str | None

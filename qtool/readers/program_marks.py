@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from qtool.readers.int8_layers import Step, int8_layers
 from qtool.readers.marks import GraphFacts, Marks, NodeMark, collect, node_mark, num_marked_layers
-from qtool.readers.program_risks import read_json
 from qtool.stamp import bounded_json
 from qtool.types import MAC_OPS, Op
 
@@ -36,7 +35,7 @@ def program_facts(archive: Archive) -> GraphFacts:
     for name in archive.names:
         if not (name.startswith("models/") and name.endswith(".json")):
             continue
-        program = _part(read_json(archive, name), "graph_module")
+        program = _part(archive.json(name), "graph_module")
         nodes = [node for node in _items(_part(program, "graph"), "nodes") if isinstance(node, dict)]
         guards += [text for node in nodes for text in _guard_texts(node)]
         stamps = [_custom(node) for node in nodes]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from qtool.errors import FileFormatError
 from qtool.readers.archive import read_archive
 from qtool.readers.expressions import is_plain_expression, is_plain_guard
 from qtool.readers.risks import Risk, RiskKind
@@ -68,7 +67,7 @@ def _entry_risks(archive: Archive, name: str) -> Iterator[Risk]:
     elif name == TRAINING_GRAPH:
         yield from _nested_risks(archive, name)
     elif name.startswith("models/"):
-        for risk in _graph_risks(read_json(archive, name)):
+        for risk in _graph_risks(archive.json(name)):
             yield Risk(risk.kind, name, _one_line(risk.detail))
 
 
@@ -91,28 +90,12 @@ def _payload_risks(archive: Archive, name: str, path: str) -> Iterator[Risk]:
     elif path.endswith(".pt"):
         yield Risk(RiskKind.PICKLED_TENSOR, name, "tensors in the form of an older torch")
     elif path.endswith(".json"):
-        for part in _dicts(read_json(archive, name)):
+        for part in _dicts(archive.json(name)):
             detail = _one_line(str(part.get("path_name")))
             if part.get("use_pickle", False) is not False:
                 yield Risk(RiskKind.PICKLED_TENSOR, name, detail)
             if detail.startswith(_OBJECTS):
                 yield Risk(RiskKind.CUSTOM_OBJECT, name, detail)
-
-
-def read_json(archive: Archive, name: str) -> object:
-    """Return the JSON value of an entry.
-
-    Raises:
-        FileFormatError: the entry is missing, damaged, too large or not JSON.
-    """
-    try:
-        value: object = bounded_json.loads(archive.read(name))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, FileFormatError):
-            raise
-        msg = f"{archive.where}: entry {name!r} is not valid JSON: {error}"
-        raise FileFormatError(msg) from error
-    return value
 
 
 def _graph_risks(graph: object) -> Iterator[Risk]:

@@ -16,8 +16,8 @@ from qtool.readers.pickled import STATE_DICT, WHOLE_MODULE
 from qtool.readers.pickles.checkpoint import PICKLE_ENTRY, holds_object
 from qtool.readers.program_marks import program_facts
 from qtool.readers.program_risks import find_risks
+from qtool.readers.programs.tables import stored_tensors
 from qtool.readers.script_marks import script_facts
-from qtool.readers.tensor_sizes import bytes_by_dtype
 from qtool.stamp.digest import combine_digests
 from qtool.stamp.schema import CONFIG_ENTRY, PLAN_ENTRY, STAMP_ENTRY, Stamp, from_json
 from qtool.stamp.strict_json import NewerVersionError
@@ -67,11 +67,11 @@ def archive_facts(archive: Archive) -> FileFacts:
     digest = combine_digests({name: archive.sha256(name) for name in archive.names})
     stamp = _read_stamp(archive)
     kind = _kind(archive)
+    stored_tensors(archive)  # one that does not fit into its entry is an error, before anything loads it
     return FileFacts(
         where=archive.where,
         kind=kind,
         num_bytes=archive.num_bytes,
-        bytes_by_dtype=bytes_by_dtype(archive),
         stamp=stamp if isinstance(stamp, Stamp) else None,
         stamp_problem=stamp if isinstance(stamp, StampProblem) else None,
         plan_json=_read_text(archive, PLAN_ENTRY),

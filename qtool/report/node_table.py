@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-_TENSOR_COLUMNS = ("tensor", "dtype", "qmin", "qmax", "granularity", "axis", "reduce_range", "scale", "zero_point")
-_NUMBERS = frozenset({"qmin", "qmax", "axis"})
+_TENSOR_COLUMNS = (
+    "tensor", "dtype", "qmin", "qmax", "seen", "granularity", "axis", "reduce_range", "scale", "zero_point", "size",
+)  # fmt: skip
+_NUMBERS = frozenset({"qmin", "qmax", "axis", "size"})
 _MAX_NODE_WIDTH = 40
 _MIN_WHY_WIDTH = 30
 _MAX_WHY_WIDTH = 60
-_VERDICT_STYLES = {Verdict.INT8: "green", Verdict.FLOAT: "yellow"}
+_FLOAT, _QUANTIZED = "yellow", "green"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +37,13 @@ class TensorCells:
         dtype: dtype of the codes.
         qmin: smallest code.
         qmax: largest code.
-        granularity: `tensor` or `channel`.
+        seen: the codes that a weight really has.
+        granularity: `tensor`, `channel` or `group`.
         axis: the channel axis.
         reduce_range: `yes` or `no`; empty for weights.
         scale: its scale, or the smallest and largest.
         zero_point: likewise.
+        size: what it takes in the file.
     """
 
     tensor: str
@@ -49,8 +53,10 @@ class TensorCells:
     granularity: str
     axis: str
     reduce_range: str
+    seen: str = ""
     scale: str = ""
     zero_point: str = ""
+    size: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +65,7 @@ class NodeCells:
 
     Attributes:
         name: the node's name; untrusted text.
-        verdict: int8 or float.
+        compute: how it computes, for example `int8` or `float`.
         pattern: op and fused activation, for example `conv2d + relu`.
         backend: the backend it is for.
         why: what else is to be said; untrusted text.
@@ -67,7 +73,7 @@ class NodeCells:
     """
 
     name: str
-    verdict: Verdict
+    compute: str
     pattern: str
     backend: str
     why: str
@@ -96,7 +102,7 @@ def _cells(node: NodeCells, columns: Sequence[str]) -> list[Text]:
 
 
 def _as_text(node: NodeCells) -> Text:
-    text = Text().append(node.verdict.value, style=_VERDICT_STYLES[node.verdict])
+    text = Text().append(node.compute, style=_FLOAT if node.compute == Verdict.FLOAT else _QUANTIZED)
     return text.append(f" {shortened(node.pattern)}")
 
 
@@ -106,7 +112,7 @@ def _natural_width(nodes: Sequence[NodeCells], columns: Sequence[str], max_node_
     Rich would squeeze cells to one letter a line instead of giving up.
     """
     names = min(max_node_width, max((cell_len(shortened(node.name)) for node in nodes), default=4))
-    patterns = max((len(node.verdict.value) + 1 + cell_len(shortened(node.pattern)) for node in nodes), default=2)
+    patterns = max((len(node.compute) + 1 + cell_len(shortened(node.pattern)) for node in nodes), default=2)
     backends = max((cell_len(node.backend) for node in nodes), default=7)
     tensors = [
         max(len(name), *(cell_len(getattr(each, name)) for node in nodes for each in node.tensors)) for name in columns
@@ -127,7 +133,11 @@ def _paragraph(node: NodeCells) -> list[RenderableType]:
 
 
 def _tensor_line(each: TensorCells) -> str:
+    codes = f" {each.qmin}..{each.qmax}" if each.qmin else ""
+    granularity = f" per {each.granularity}" if each.granularity else ""
     axis = f", axis {each.axis}" if each.axis else ""
     reduced = ", reduced" if each.reduce_range == "yes" else ""
-    scale = f", scale {each.scale}, zero point {each.zero_point}" if each.scale else ""
-    return f"{each.tensor} {each.dtype} {each.qmin}..{each.qmax} per {each.granularity}{axis}{reduced}{scale}"
+    scale = f", scale {each.scale}, zero point {each.zero_point or '0'}" if each.scale else ""
+    seen = f", seen {each.seen}" if each.seen else ""
+    size = f", {each.size}" if each.size else ""
+    return f"{each.tensor} {each.dtype}{codes}{granularity}{axis}{reduced}{scale}{seen}{size}"

@@ -67,7 +67,7 @@ def _node_cells(node: NodePlan, plan: Plan) -> NodeCells:
     ranges = dict.fromkeys(spec.why for spec in inputs if spec.why)
     return NodeCells(
         name=node.name,
-        verdict=node.verdict,
+        compute=node.verdict.value,
         pattern=" + ".join(parts),
         backend=target_name(plan.backends) if tensors else "-",
         why="; ".join([node.reason, *ranges]),

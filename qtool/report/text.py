@@ -4,39 +4,42 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.console import Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from qtool.backends.registry import backend as find_backend
-from qtool.backends.registry import backend_names
 from qtool.backends.target import target_name
-from qtool.inspection.codes import CODES, Severity
-from qtool.inspection.findings import Content, Outcome
-from qtool.inspection.target_rules import depends_on_cpu
+from qtool.inspection.codes import Severity
+from qtool.inspection.findings import Outcome
+from qtool.readers.facts import Role
+from qtool.report.chosen_nodes import nodes_that_matter
 from qtool.report.console import render
+from qtool.report.finding_groups import finding_groups
+from qtool.report.node_lines import node_lines
 from qtool.report.node_table import NodeCells, TensorCells, node_table
+from qtool.report.node_words import compute_words, note_words, pattern_words, seen_words
+from qtool.report.quantities import size_words, span_words
+from qtool.report.summary import count_line, fact_rows, outcome_words
 from qtool.report.untrusted import printable, shortened
-from qtool.saturation.verdict import judge
-from qtool.types import Isa, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rich.console import RenderableType
 
-    from qtool.inspection.codes import Finding
     from qtool.inspection.findings import Report
-    from qtool.stamp.schema import InputStamp, NodeStamp, TensorStamp
+    from qtool.inspection.nodes import NodeReport, TensorReport
+    from qtool.report.finding_groups import FindingGroup
 
 DEFAULT_WIDTH = 100
 
-_TITLES = {code.name: code.title for code in CODES}
-_OUTCOME_STYLES = {Outcome.OK: "bold green", Outcome.FINDINGS: "bold red", Outcome.UNKNOWN: "bold yellow"}
+_OUTCOME_STYLES = {Outcome.OK: "bold green", Outcome.FINDINGS: "bold red"}
 _SEVERITY_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold blue"}
 _MAX_NAMES = 6
 _MAX_LINES = 12
 _MAX_NODES = 30
+_MIN_GRID_WIDTH = 60
 
 
 def render_text(report: Report, *, verbose: bool = False, width: int = DEFAULT_WIDTH, color: bool = False) -> str:
@@ -48,94 +51,45 @@ def render_text(report: Report, *, verbose: bool = False, width: int = DEFAULT_W
         width: columns that a line may have.
         color: write ANSI colours.
     """
-    parts: list[RenderableType] = [_headline(report), _facts(report)]
-    parts += _findings(report, verbose)
+    parts: list[RenderableType] = [_headline(report), facts_table(fact_rows(report), width)]
+    parts += finding_parts(finding_groups(report.findings), verbose=verbose)
     parts += _nodes(report, verbose, width)
     return render(parts, width=width, color=color)
 
 
 def _headline(report: Report) -> Text:
-    counts = [(report.count(severity), severity.value) for severity in Severity]
-    found = ", ".join(f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts if count)
-    text = Text().append(report.outcome.value, style=_OUTCOME_STYLES[report.outcome])
-    return text.append(f": {shortened(report.name)} {_outcome_words(report)}{f' ({found})' if found else ''}")
+    found = count_line(report)
+    text = Text().append(
+        report.outcome.value.replace("_", " "), style=_OUTCOME_STYLES.get(report.outcome, "bold yellow")
+    )
+    return text.append(f": {shortened(report.name)} {outcome_words(report)}{f' ({found})' if found else ''}")
 
 
-def _outcome_words(report: Report) -> str:
-    target = f"{shortened(report.target.backend or '?')}, isa {report.target.isa or '?'}"
-    if report.outcome is Outcome.OK:
-        return f"fits {target}"
-    if report.outcome is Outcome.UNKNOWN:
-        return "does not say what it was made for"
-    families = {finding.code[:3] for finding in report.findings if finding.severity is Severity.ERROR}
-    words = {
-        "QT1": "is not safe to load",
-        "QT2": "cannot be relied on",
-        "QT3": f"does not fit {target}",
-    }
-    return " and ".join(words[family] for family in sorted(families))
-
-
-def _facts(report: Report) -> RenderableType:
+def facts_table(rows: Mapping[str, str], width: int) -> RenderableType:
+    """Return labels and values side by side, or on a narrow terminal one below the other."""
+    if width < _MIN_GRID_WIDTH:
+        lines = [Text().append(f"{label}: ", style="dim").append(value) for label, value in rows.items()]
+        return Group(*lines)
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    for label, value in _fact_rows(report).items():
-        grid.add_row(Text(label), Text(printable(value)))
+    for label, value in rows.items():
+        grid.add_row(Text(label, style="dim"), Text(value))
     return Padding(grid, (0, 0, 0, 2))
 
 
-def _fact_rows(report: Report) -> dict[str, str]:
-    rows = {"file": f"{report.kind.value}, {_size(report.num_bytes)}"}
-    if report.bytes_by_dtype:
-        rows["tensors"] = ", ".join(f"{dtype} {_size(count)}" for dtype, count in report.bytes_by_dtype)
-    stamp = report.stamp
-    if stamp is None:
-        return rows
-    asked = f" (asked for: {report.target.backend}, isa {report.target.isa})" if report.target.is_asked else ""
-    source = "from node stamps" if report.is_recovered else f"by qtool {shortened(stamp.tool_version)}"
-    rows["stage"] = f"{stamp.stage.value}, {source}"
-    rows["made for"] = f"{shortened(', '.join(stamp.backends))}, isa {stamp.isa.value}{asked}"
-    rows["content"] = {
-        Content.VERIFIED: "verified: unchanged since it was stamped",
-        Content.DIFFERS: "differs from what was stamped",
-        Content.UNKNOWN: "unknown",
-    }[report.content]
-    if report.is_recovered:
-        rows["nodes"] = f"{len(report.int8_nodes())} int8, from node stamps"
-        rows["range"] = report.range_summary().text()
-        return rows
-    rows["inputs"] = "; ".join(_input_words(each) for each in stamp.inputs) or "none"
-    rows["preprocessing"] = shortened(_preprocessing_words(stamp.preprocessing))
-    rows["nodes"] = f"{len(report.int8_nodes())} int8 of {len(stamp.nodes)}"
-    rows["range"] = report.range_summary().text()
-    islands = "; ".join(f"{count} x {shortened(reason)}" for reason, count in report.float_islands())
-    rows["float islands"] = islands or "none"
-    return rows
-
-
-def _findings(report: Report, verbose: bool) -> list[RenderableType]:
-    """Return the findings, those of one code together, those of one message on one line."""
+def finding_parts(groups: Sequence[FindingGroup], *, verbose: bool) -> list[RenderableType]:
+    """Return findings one code below the other, each with what to do."""
     parts: list[RenderableType] = []
-    for code in dict.fromkeys(finding.code for finding in report.findings):
-        findings = [finding for finding in report.findings if finding.code == code]
-        severity = findings[0].severity
-        head = Text().append(f"{severity.value} {code}", style=_SEVERITY_STYLES[severity])
-        parts += [Text(), head.append(f" {_TITLES.get(code, '')}")]
-        messages = list(_by_message(findings).items())
-        shown = messages if verbose else messages[:_MAX_LINES]
+    for group in groups:
+        head = Text().append(f"{group.severity.value} {group.code}", style=_SEVERITY_STYLES[group.severity])
+        parts += [Text(), head.append(f" {group.title}")]
+        shown = group.lines if verbose else group.lines[:_MAX_LINES]
         parts += [Padding(Text(_finding_line(message, nodes, verbose)), (0, 0, 0, 2)) for message, nodes in shown]
-        if len(shown) < len(messages):
-            parts.append(Text(f"  and {len(messages) - len(shown)} more; --verbose lists them"))
-        parts.append(Padding(Text(f"-> {printable(findings[0].remedy)}", style="dim"), (0, 0, 0, 2)))
+        if len(shown) < len(group.lines):
+            parts.append(Text(f"  and {len(group.lines) - len(shown)} more; --verbose lists them"))
+        parts.append(Padding(Text(f"-> {printable(group.remedy)}", style="dim"), (0, 0, 0, 2)))
     return parts
-
-
-def _by_message(findings: Sequence[Finding]) -> dict[str, list[str]]:
-    grouped: dict[str, list[str]] = {}
-    for finding in findings:
-        grouped.setdefault(finding.message, []).extend([] if finding.node is None else [finding.node])
-    return grouped
 
 
 def _finding_line(message: str, nodes: Sequence[str], verbose: bool) -> str:
@@ -147,97 +101,39 @@ def _finding_line(message: str, nodes: Sequence[str], verbose: bool) -> str:
 
 
 def _nodes(report: Report, verbose: bool, width: int) -> list[RenderableType]:
-    nodes = report.stamp.nodes if report.stamp else ()
-    chosen = nodes if verbose else _nodes_that_matter(report, nodes)
+    chosen = report.nodes if verbose else nodes_that_matter(report)[:_MAX_NODES]
     if not chosen:
         return []
-    title = "nodes" if len(chosen) == len(nodes) else f"nodes that matter, {len(chosen)} of {len(nodes)}"
-    hint = "" if len(chosen) == len(nodes) else "; --verbose lists all"
-    table = node_table([_node_cells(node) for node in chosen], width=width)
-    return [Text(), Text(f"{title}{hint}", style="bold"), *table]
+    is_all = len(chosen) == len(report.nodes)
+    title = "nodes" if is_all else f"nodes that matter, {len(chosen)} of {len(report.nodes)}; --verbose lists all"
+    cells = [_node_cells(node) for node in chosen] if verbose else []
+    table = node_table(cells, width=width) if verbose else node_lines(chosen, width=width)
+    return [Text(), Text(title, style="bold"), *table]
 
 
-def _nodes_that_matter(report: Report, nodes: Sequence[NodeStamp]) -> list[NodeStamp]:
-    """Return the float nodes, those a finding singles out, and the fewer ones of a mixed range."""
-    summary = report.range_summary()
-    few = set(summary.reduced)
-    if len(few) * 2 > summary.num_nodes:
-        few = {node.name for node in nodes if node.multiplies_codes} - few
-    named = {finding.node for finding in report.findings if finding.severity is not Severity.INFO}
-    singled_out = named if len(named) < len(nodes) / 2 else set()
-    mixed = few if summary.is_mixed else set()
-    chosen = [n for n in nodes if n.verdict is Verdict.FLOAT or n.name in singled_out or n.name in mixed]
-    return chosen[:_MAX_NODES]
-
-
-def _node_cells(node: NodeStamp) -> NodeCells:
-    tensors = [_tensor_cells("input", each) for each in node.inputs]
-    tensors += [_tensor_cells("weight", node.weight)] if node.weight else []
-    tensors += [_tensor_cells("output", node.output)] if node.output else []
-    kind = "depthwise " if node.depthwise else ""
-    pattern = f"{kind}{node.op.value if node.op else node.target}{f' + {node.activation}' if node.activation else ''}"
+def _node_cells(node: NodeReport) -> NodeCells:
     return NodeCells(
         name=node.name,
-        verdict=node.verdict,
-        pattern=pattern,
-        backend=shortened(target_name(node.backends)) if tensors else "-",
-        why=_saturation_words(node) if node.verdict is Verdict.INT8 else node.reason,
-        tensors=tuple(tensors),
+        compute=compute_words(node),
+        pattern=pattern_words(node),
+        backend=shortened(target_name(node.backends)) if node.backends else "-",
+        why=note_words(node),
+        tensors=tuple(_tensor_cells(each, node) for each in node.tensors if each.role is not Role.BIAS),
     )
 
 
-def _saturation_words(node: NodeStamp) -> str:
-    """Return what is known of int16 pair sums; nothing where the node's kernels have none."""
-    if not depends_on_cpu(node):
-        return ""
-    if node.saturation is None or not node.saturation.known_bounds:
-        return "full range, not proved before convert" if node.requires_full_range else ""
-    known = [name for name in node.backends if name in backend_names()]
-    bounds = [judge(find_backend(name), Isa.ANY, node.layer).bound for name in known]
-    decided = [bound for bound in bounds if bound is not None] or node.saturation.known_bounds
-    bound = max(decided, key=lambda each: abs(each.worst_pair_sum))
-    worst = f"worst pair sum {bound.worst_pair_sum}"
-    return f"{bound.num_channels} channels can leave int16, {worst}" if bound.num_channels else f"proved safe, {worst}"
-
-
-def _tensor_cells(role: str, tensor: TensorStamp) -> TensorCells:
-    reduced = "yes" if tensor.num_bits < 8 else "no"
+def _tensor_cells(tensor: TensorReport, node: NodeReport) -> TensorCells:
+    is_input = tensor.role is Role.INPUT and node.multiplies_codes and node.reduce_range is not None
     return TensorCells(
-        tensor=role,
-        dtype=tensor.dtype.value,
-        qmin=str(tensor.qmin),
-        qmax=str(tensor.qmax),
-        granularity=tensor.granularity.value,
+        tensor=tensor.role.value,
+        dtype=shortened(tensor.dtype, 20),
+        qmin="" if tensor.qmin is None else str(tensor.qmin),
+        qmax="" if tensor.qmax is None else str(tensor.qmax),
+        seen=seen_words(tensor),
+        granularity=tensor.granularity if tensor.is_quantized else "",
         axis="" if tensor.axis is None else str(tensor.axis),
-        reduce_range="" if role == "weight" else reduced,
-        scale=_span(tensor.scale_min, tensor.scale_max),
-        zero_point=_span(tensor.zero_point_min, tensor.zero_point_max),
+        reduce_range=("yes" if node.reduce_range else "no") if is_input else "",
+        scale=span_words(tensor.scale_min, tensor.scale_max),
+        zero_point=span_words(tensor.zero_point_min, tensor.zero_point_max),
+        size=size_words(tensor.num_bytes) if tensor.num_bytes else "",
     )
-
-
-def _span(low: float | None, high: float | None) -> str:
-    if low is None or high is None:
-        return ""
-    return f"{low:.4g}" if low == high else f"{low:.4g}..{high:.4g}"
-
-
-def _input_words(each: InputStamp) -> str:
-    return f"{shortened(each.name)} {shortened(each.dtype)} [{', '.join(shortened(str(size)) for size in each.shape)}]"
-
-
-def _preprocessing_words(preprocessing: Mapping[str, object] | None) -> str:
-    if not preprocessing:
-        return "none stated"
-    return ", ".join(f"{key} {value}" for key, value in sorted(preprocessing.items()) if value is not None)
-
-
-def _size(num_bytes: int) -> str:
-    """Return a size in decimal units, as shops and `ls --si` count.
-
-    Example:
-        >>> _size(18_870_000), _size(416)
-        ('18.87 MB', '416 bytes')
-    """
-    if num_bytes < 1000:
-        return f"{num_bytes} bytes"
-    return f"{num_bytes / 1e6:.2f} MB" if num_bytes >= 1_000_000 else f"{num_bytes / 1e3:.1f} kB"

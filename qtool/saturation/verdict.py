@@ -114,12 +114,19 @@ def judge(record: Backend, isa: Isa, layer: Layer) -> Judgement:
     )
     if not clips or not reaches_past_int16(layer.a_lo, layer.a_hi):
         return Judgement(sums=Sums.EXACT)
+    worst = deciding_bound(record, layer)
+    if worst is None:
+        return Judgement(sums=Sums.UNKNOWN)
+    return Judgement(sums=Sums.CAN_SATURATE if worst.num_channels else Sums.PROVED_SAFE, bound=worst)
+
+
+def deciding_bound(record: Backend, layer: Layer) -> Bound | None:
+    """Return the worst bound of the pairings that a backend's kernel may have; None if one of them is not known."""
     bounds = [_bound(layer, pairing) for pairing in _pairings(record, layer)]
     known = [bound for bound in bounds if bound is not None]
     if len(known) < len(bounds):
-        return Judgement(sums=Sums.UNKNOWN)
-    worst = max(known, key=lambda bound: (bound.num_channels > 0, abs(bound.worst_pair_sum)))
-    return Judgement(sums=Sums.CAN_SATURATE if worst.num_channels else Sums.PROVED_SAFE, bound=worst)
+        return None
+    return max(known, key=lambda bound: (bound.num_channels > 0, abs(bound.worst_pair_sum)))
 
 
 def reaches_past_int16(a_lo: int, a_hi: int) -> bool:

@@ -65,13 +65,13 @@ def version(word: str, *tensors: bytes) -> bytes:
 
 
 REACHES: dict[str, str] = {
-    "aten::save": "    torch.save(x, \"MARKER\")\n    return x\n",
-    "aten::from_file": "    return torch.from_file(\"MARKER\", True, 4)\n",
-    "ops.aten.save": "    ops.aten.save(x, \"MARKER\")\n    return x\n",
-    "an op of a loaded library": "    return ops.load_library.run(\"MARKER\")\n",
-    "annotated": "    _0 = annotate(Tensor, torch.from_file(\"MARKER\", True, 4))\n    return _0\n",
-    "in one line": "    return torch.add(x, torch.from_file(\"MARKER\", True, 4))\n",
-}  # fmt: skip
+    "aten::save": '    torch.save(x, "MARKER")\n    return x\n',
+    "aten::from_file": '    return torch.from_file("MARKER", True, 4)\n',
+    "ops.aten.save": '    ops.aten.save(x, "MARKER")\n    return x\n',
+    "an op of a loaded library": '    return ops.load_library.run("MARKER")\n',
+    "annotated": '    _0 = annotate(Tensor, torch.from_file("MARKER", True, 4))\n    return _0\n',
+    "in one line": '    return torch.add(x, torch.from_file("MARKER", True, 4))\n',
+}
 SETSTATE = """class Module(Module):
   def __setstate__(self: __torch__.Module,
     state: Tensor) -> None:
@@ -92,13 +92,26 @@ def blocks(levels: int) -> str:
 
 ATTACKS: tuple[Attack, ...] = (
     *(read(f"script: {what}", "QT110", running(code)) for what, code in REACHES.items()),
-    read("script: __setstate__ that writes", "QT110", lambda marker: script(head=SETSTATE.replace("MARKER", str(marker)))),
-    read("script: a pickle in its data calls", "QT109",
-         lambda marker: script(data=pickles.state_dict(pickles.run(pickles.name("os.system"))(marker)))),
-    read("script: a pickle in its constants calls", "QT109",
-         lambda marker: script(constants=pickles.state_dict(pickles.run(pickles.name("os.system"))(marker)))),
-    read("script: a pickle in its bytecode calls", "QT109",
-         lambda marker: script(entries={"bytecode.pkl": pickles.state_dict(pickles.run(pickles.name("os.system"))(marker))})),
+    read(
+        "script: __setstate__ that writes", "QT110", lambda marker: script(head=SETSTATE.replace("MARKER", str(marker)))
+    ),
+    read(
+        "script: a pickle in its data calls",
+        "QT109",
+        lambda marker: script(data=pickles.state_dict(pickles.run(pickles.name("os.system"))(marker))),
+    ),
+    read(
+        "script: a pickle in its constants calls",
+        "QT109",
+        lambda marker: script(constants=pickles.state_dict(pickles.run(pickles.name("os.system"))(marker))),
+    ),
+    read(
+        "script: a pickle in its bytecode calls",
+        "QT109",
+        lambda marker: script(
+            entries={"bytecode.pkl": pickles.state_dict(pickles.run(pickles.name("os.system"))(marker))}
+        ),
+    ),
     read("script: brackets 10^5 deep", "QT2", running(deep("(", ")", 10**5))),
     read("script: lists 10^5 deep", "QT2", running(deep("[", "]", 10**5))),
     read("script: calls 10^5 deep", "QT2", running(deep("torch.relu(", ")", 10**5))),
@@ -109,7 +122,11 @@ ATTACKS: tuple[Attack, ...] = (
     read("script: text that does not end", "QT2", running('    return "' + "a" * 10**6)),
     read("script: backslashes", "QT2", running('    return "' + "\\" * 10**6 + '"\n')),
     read("script: a number of 10^6 digits", "QT2", running(f"    return x + {'9' * 10**6}\n")),
-    read("script: a class that is its own part", "QT2", coded(CLASS + "  m : __torch__.Module\n" + FORWARD + "    return (self.m).forward(x, )\n")),
+    read(
+        "script: a class that is its own part",
+        "QT2",
+        coded(CLASS + "  m : __torch__.Module\n" + FORWARD + "    return (self.m).forward(x, )\n"),
+    ),
     read("script: nothing but spaces", "QT2", coded(lambda: " " * 10**7)),
     read("script: nothing but line ends", "QT2", coded(lambda: "\n" * 10**7)),
     read("script: code that is not UTF-8", "QT2", raw(b"class \xff\xfe:\n\xff")),
@@ -120,8 +137,19 @@ ATTACKS: tuple[Attack, ...] = (
     read("script: state of a packed convolution that is a number", "QT2", with_data(packed(b"K\1"))),
     read("script: packed convolution of version 2**31", "QT2", with_data(version(str(2**31)))),
     read("script: packed convolution of no tensors", "QT2", with_data(version("2"))),
-    read("script: packed convolution of float tensors", "QT2", with_data(version("2", pickles.tensor(), pickles.tensor()))),
-    read("script: a module that holds itself", "QT2", with_data(b"c__torch__\nModule\n)\x81q\0}" + pickles.text("m") + b"h\0sb")),
-    read("script: modules 10^4 deep", "QT2", with_data(
-        (b"c__torch__\nModule\n)\x81}" + pickles.text("m")) * 10**4 + b"N" + b"sb" * 10**4)),
-)  # fmt: skip
+    read(
+        "script: packed convolution of float tensors",
+        "QT2",
+        with_data(version("2", pickles.tensor(), pickles.tensor())),
+    ),
+    read(
+        "script: a module that holds itself",
+        "QT2",
+        with_data(b"c__torch__\nModule\n)\x81q\0}" + pickles.text("m") + b"h\0sb"),
+    ),
+    read(
+        "script: modules 10^4 deep",
+        "QT2",
+        with_data((b"c__torch__\nModule\n)\x81}" + pickles.text("m")) * 10**4 + b"N" + b"sb" * 10**4),
+    ),
+)

@@ -18,7 +18,7 @@ from qtool.stamp.schema import STAMP_ENTRY
 from qtool.workflows.convert import convert
 from qtool.workflows.load import load, read
 from tests.attacks.hostile_programs import CONSTANTS_TABLE, entries_of, stamped
-from tests.inspection.test_hostile_files import places, with_value
+from tests.attacks.mutations import places, with_value
 from tests.readers.sample_files import GRAPH, WEIGHTS_TABLE, zip_bytes
 from tests.stamp.fixtures.make import FOLDER
 from tests.stamp.strategies import json_values

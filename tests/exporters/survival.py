@@ -20,11 +20,12 @@ from torch._dynamo.backends.common import aot_autograd
 
 import qtool
 from qtool.exporters.formats import Format
+from qtool.inspection.nodes import Origin
 from qtool.lowering.engine_switch import packing_for
 from qtool.readers.archive import read_archive
 from qtool.readers.facts import FileKind
 from qtool.readers.marks import MARK, Marks, collect
-from qtool.readers.onnx_graph import read_onnx
+from qtool.readers.onnx_graph import open_onnx
 from qtool.readers.program_marks import program_facts
 from qtool.readers.script_marks import script_facts
 from qtool.readers.source import opened_source
@@ -72,7 +73,8 @@ def left_in_file(data: bytes) -> Left:
     """Return what a file says, and what its graph says, each read by itself."""
     report = qtool.inspect(data)
     marks = _marks(report.kind, data)
-    said = {} if report.stamp is None else {node.name: node.reduce_range for node in report.int8_nodes()}
+    stamped = [node for node in report.int8_nodes() if node.origin is Origin.STAMPED]
+    said = {} if report.stamp is None else {node.name: node.reduce_range for node in stamped}
     is_lost = report.stamp is None or report.is_recovered
     return Left(None if is_lost else report.stamp.stage.value, _reduced(marks), said)
 
@@ -80,7 +82,7 @@ def left_in_file(data: bytes) -> Left:
 def _marks(kind, data) -> Marks:
     if kind is FileKind.ONNX:
         with opened_source(data) as source:
-            return read_onnx(source).graph.marks
+            return open_onnx(source).facts.graph.marks
     readers = {FileKind.PT2: program_facts, FileKind.TORCHSCRIPT: script_facts}
     if kind not in readers:
         return Marks()

@@ -9,13 +9,16 @@ for name in ("torch", "torchvision"):
     sys.modules[name] = None  # importing it is an ImportError from here on
 from pathlib import Path
 from qtool.inspection.inspect import inspect_file
-from qtool.report.json_report import to_json
+from qtool.workflows.compare import compare
+from qtool.report.forms import Form, written
 from qtool.report.plan_table import render_plan
-from qtool.report.text import render_text
 from qtool.stamp.plan_json import plan_from_json
 report = inspect_file(Path(sys.argv[1]), backend="qnnpack")
-sys.stdout.write(render_text(report))
-to_json(report)
+sys.stdout.write(written(report, Form.TEXT))
+comparison = compare(sys.argv[1], Path(sys.argv[1]).read_bytes())
+for form in Form:
+    written(report, form)
+    written(comparison, form)
 slow = {"torch", "torchvision", "numpy", "pydantic", "yaml"}
 loaded = slow & {name.partition(".")[0] for name, module in sys.modules.items() if module}
 assert not loaded, loaded

@@ -119,11 +119,16 @@ def sample_stamp(
     )
 
 
+def _sizes(*numbers: int) -> list[dict[str, int]]:
+    return [{"as_int": number} for number in numbers]
+
+
 def program_entries() -> dict[str, bytes]:
     """Return the entries that torch.export.save writes, for a graph of one op."""
-    meta = {"dtype": 2, "sizes": [{"as_int": 4}, {"as_int": 9}], "layout": 7}
+    meta = {"dtype": 2, "sizes": _sizes(4, 9), "strides": _sizes(9, 1), "storage_offset": {"as_int": 0}, "layout": 7}
+    of_scale = meta | {"dtype": 7, "sizes": _sizes(4), "strides": _sizes(1)}
     row = {"path_name": "weight_0", "is_param": False, "use_pickle": False, "tensor_meta": meta}
-    scales = {"path_name": "weight_1", "is_param": False, "use_pickle": False, "tensor_meta": meta | {"dtype": 7}}
+    scales = {"path_name": "weight_1", "is_param": False, "use_pickle": False, "tensor_meta": of_scale}
     table = {"config": {"stem.codes": row, "stem.scale": scales, "stem.codes_again": row}}
     node = {
         "target": "torch.ops.aten.relu.default",

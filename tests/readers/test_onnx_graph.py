@@ -7,11 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qtool.errors import FileFormatError
-from qtool.readers import onnx_graph
+from qtool.readers import onnx_messages
 from qtool.readers.any_file import opened_model
 from qtool.readers.marks import NodeMark
-from qtool.readers.onnx_graph import read_onnx
-from qtool.readers.source import opened_source
 from qtool.types import Isa, Op
 
 STAMPED = {
@@ -44,14 +42,13 @@ def model(words=STAMPED, metadata=None, op="Conv"):
 
 
 def read(data):
-    with opened_source(data, where="a") as source:
-        return read_onnx(source)
+    with opened_model(data) as model:
+        return model.facts
 
 
 def test_what_it_says_and_holds():
     found = read(model(metadata={"author": "me", "qtool.stamp": "{}"}))
-    assert found.stamp_json == b"{}"
-    assert found.bytes_by_dtype == (("int8", 8 * 4 * 9 + 8), ("float32", 32))
+    assert found.stamp_problem.kind == "unreadable"
     (mark,) = found.graph.marks.nodes
     assert mark == NodeMark(
         name="stem", backends=("fbgemm", "x86"), reduce_range=True, op=Op.CONV2D, isa=Isa.ANY, qmin=0, qmax=127
@@ -91,6 +88,7 @@ def test_no_change_of_a_byte_breaks_it(place, byte):
 
 
 def test_the_number_of_parts_is_bounded(monkeypatch):
-    monkeypatch.setattr(onnx_graph, "_MAX_FIELDS", 20)
+    monkeypatch.setattr(onnx_messages, "MAX_FIELDS", 20)
+    monkeypatch.setattr(onnx_messages, "BYTES_PER_FIELD", 10**9)
     with pytest.raises(FileFormatError, match="more than 20 parts"):
         read(model())

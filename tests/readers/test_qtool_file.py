@@ -30,7 +30,6 @@ def programs(tmp_path_factory):
 def test_a_file_that_torch_wrote_is_read(programs):
     file = read_qtool_file(programs[0])
     assert (file.kind, file.config_json, file.risks) == (FileKind.PT2, "{}", ())
-    assert dict(file.bytes_by_dtype) == {"int8": 108, "float32": 32, "int32": 16}
     assert file.stamp_problem.kind is StampProblemKind.MISSING
 
 

@@ -9,6 +9,8 @@ from qtool.report.text import render_text
 from qtool.stamp.schema import STAMP_ENTRY
 from qtool.types import Isa, Stage
 from tests.readers.sample_files import file_bytes, sample_file, sample_plan, sample_stamp, zip_bytes
+from tests.report.hostile_names import NAMES, hostile_report
+from tests.report.sample_reports import sample_report
 
 NOTHING = frozenset()
 REPORTS = {
@@ -24,6 +26,7 @@ REPORTS = {
     ),
     "unsafe": inspect_file(file_bytes(None, None, changes={"data/sample_inputs/model.pt": b"PK"})),
 }
+REPORTS["by_hand"] = sample_report()
 REPORTS["full_range"] = inspect_file(sample_file(backend="qnnpack", reduced=NOTHING))
 ESCAPE = "\x1b"
 
@@ -107,7 +110,7 @@ def many_nodes(count: int):
     ("backend", "stage", "words"),
     [
         ("onednn", Stage.CONVERTED, "4 channels can leave int16, worst pair sum 51000"),
-        ("onednn", Stage.PREPARED, "full range, not proved before convert"),
+        ("onednn", Stage.PREPARED, "full range, and the weights are not known to be safe"),
         ("qnnpack", Stage.CONVERTED, "channels can leave"),
         ("unheard_of", Stage.CONVERTED, "4 channels can leave int16, worst pair sum 51000"),
     ],
@@ -133,3 +136,14 @@ def test_wide_names_are_measured_in_cells():
     plan = dataclasses.replace(plan, nodes=nodes)
     text = render_text(inspect_file(file_bytes(sample_stamp(plan), plan)), verbose=True, width=90)
     assert max(cell_len(line) for line in text.split("\n")) <= 90
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("width", [40, 300])
+def test_names_that_would_act_are_printed(name, width):
+    text = render_text(hostile_report(name), verbose=True, width=width)
+    assert all(line.isprintable() and cell_len(line) <= width for line in text.split("\n"))
+
+
+def test_a_narrow_terminal(golden):
+    golden("narrow_40.txt", render_text(sample_report(), width=40))

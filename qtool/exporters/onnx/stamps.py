@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from qtool.readers.marks import marks_of, words_of
-from qtool.readers.onnx_graph import KEYS, NODE_PREFIX
+from qtool.readers.onnx_graph import KEYS
+from qtool.readers.onnx_messages import NODE_PREFIX
 from qtool.stamp.schema import to_json
 
 if TYPE_CHECKING:

@@ -69,7 +69,6 @@ def open_pickle(source: Source) -> OpenModel:
         where=source.where,
         kind=kind,
         num_bytes=source.num_bytes,
-        bytes_by_dtype=model.bytes_by_dtype,
         stamp=None,
         stamp_problem=_NO_STAMP,
         plan_json=None,

@@ -75,7 +75,7 @@ def test_a_state_dict_bit_for_bit(options):
     facts = facts_of(data)
     assert (facts.kind, facts.risks) == (FileKind.CHECKPOINT, ())
     assert (facts.model.producer, facts.model.form) == ("torch", "float state dict")
-    assert dict(facts.bytes_by_dtype) == {"float32": 4 * (64 * 32 * 2 + 96), "int64": 8, "float16": 12}
+    assert dict(facts.model.bytes_by_dtype) == {"float32": 4 * (64 * 32 * 2 + 96), "int64": 8, "float16": 12}
 
 
 @BOTH_FORMS
@@ -116,7 +116,7 @@ def test_tensors_that_share_their_bytes_have_one_place():
     first, second, part = (tensor.place for tensor in facts.model.tensors)
     assert first == second
     assert (part.part, part.offset) == (first.part, 128)
-    assert facts.bytes_by_dtype == (("float32", 256 + 128),)
+    assert facts.model.bytes_by_dtype == (("float32", 256),)
 
 
 @BOTH_FORMS
@@ -253,5 +253,5 @@ def test_case_60_a_quantized_state_dict_has_no_float_copy():
     model = nn.Sequential(nn.Linear(256, 256))
     as_float = facts_of(saved(model.state_dict()))
     quantized = facts_of(saved(torch.ao.quantization.quantize_dynamic(model, {nn.Linear}).state_dict()))
-    assert dict(as_float.bytes_by_dtype)["float32"] == 4 * (256 * 256 + 256)
-    assert dict(quantized.bytes_by_dtype) == {"int8": 256 * 256, "float32": 4 * (256 + 1), "int64": 8}
+    assert dict(as_float.model.bytes_by_dtype)["float32"] == 4 * (256 * 256 + 256)
+    assert dict(quantized.model.bytes_by_dtype) == {"int8": 256 * 256, "float32": 4 * (256 + 1), "int64": 8}

@@ -6,13 +6,14 @@ import pytest
 
 from qtool.errors import FileFormatError
 from qtool.readers.archive import read_archive
-from qtool.readers.tensor_sizes import bytes_by_dtype
+from qtool.readers.facts import ModelFacts
+from qtool.readers.programs.tables import stored_tensors
 from tests.readers.sample_files import WEIGHTS_TABLE, program_entries, zip_bytes
 
 
 def sizes(changes: dict[str, bytes]) -> tuple[tuple[str, int], ...]:
     with read_archive(zip_bytes(program_entries() | changes)) as archive:
-        return bytes_by_dtype(archive)
+        return ModelFacts(tensors=stored_tensors(archive)).bytes_by_dtype
 
 
 def npy(array: np.ndarray) -> bytes:
@@ -37,7 +38,8 @@ def test_bytes_are_counted_by_dtype_and_shared_ones_once():
 )
 def test_arrays_beside_the_program_count_too(array, dtype):
     data = npy(array)
-    assert dict(sizes({"qtool/observer/0.x.npy": data}))[dtype] == len(data) + {"float32": 16}.get(dtype, 0)
+    num_bytes = array.nbytes if dtype != "other" else len(data)
+    assert dict(sizes({"qtool/observer/0.x.npy": data}))[dtype] == num_bytes + {"float32": 16}.get(dtype, 0)
 
 
 def test_an_array_without_header_is_other():

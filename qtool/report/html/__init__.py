@@ -1,0 +1,1 @@
+"""Turns reports into pages for a browser."""
