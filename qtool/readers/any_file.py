@@ -14,6 +14,7 @@ from qtool.readers.pickles.checkpoint import read_checkpoint
 from qtool.readers.pickles.older_form import is_pickle, open_pickle
 from qtool.readers.programs.model import program_model
 from qtool.readers.qtool_file import archive_facts
+from qtool.readers.scripts.model import script_model
 from qtool.readers.source import OpenModel, opened_source
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ MODELS_IN_ARCHIVES: dict[FileKind, Callable[[Archive], ModelFacts]] = {
     FileKind.PT2: program_model,
     FileKind.CHECKPOINT: read_checkpoint,
     FileKind.MODULE: read_checkpoint,
+    FileKind.TORCHSCRIPT: script_model,
 }
 """Who reads the model in an archive, by what the archive is."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from qtool.errors import FileFormatError
 from qtool.readers.pickles.modules import children_of, class_of
 from qtool.readers.pickles.tensors import is_tensor, parts_of, subclass_of, tensor_of
 from qtool.readers.pickles.values import Call, Instance, Name
@@ -64,7 +63,7 @@ def content_of(value: object, storage_place: StoragePlace) -> Content:
     """Return what a pickled value holds.
 
     Raises:
-        FileFormatError: a tensor is damaged, or there are too many.
+        FileFormatError: a tensor is damaged.
 
     Example:
         >>> content_of({"a": {"scale": 0.5}}, storage_place).plain
@@ -123,16 +122,16 @@ class _Walk:
     def _read(self, name: str, value: object, *, is_in_root: bool) -> None:
         content = self._content
         if type(value) in _PLAIN:
-            if not isinstance(value, str) or len(value) <= _MAX_TEXT:
-                self._count(name)
+            if (not isinstance(value, str) or len(value) <= _MAX_TEXT) and self._has_room(name):
                 content.plain[name] = value
             return
         if id(value) in self._seen:
             return
         parts = _parts(value)
         tensor = tensor_of(value, name, self._storage_place)
+        if tensor is not None and not self._has_room(name):
+            return
         if tensor is not None:
-            self._count(name)
             (content.wrappers if parts else content.tensors)[name] = tensor
         if not parts:
             return
@@ -151,14 +150,15 @@ class _Walk:
         if len(self._content.not_understood) < _MAX_NOTES:
             self._content.not_understood.append(what)
 
-    def _count(self, name: str) -> None:
+    def _has_room(self, name: str) -> bool:
+        """Count a value that is to be kept; of too many the rest is left out."""
         self._num_characters += len(name)
         self._num_values += 1
-        if self._num_characters > MAX_CHARACTERS or self._num_values > MAX_VALUES:
-            msg = (
-                f"more than {MAX_VALUES} tensors, scales and zero points, or {MAX_CHARACTERS} characters in their names"
-            )
-            raise FileFormatError(msg)
+        if self._num_characters <= MAX_CHARACTERS and self._num_values <= MAX_VALUES:
+            return True
+        self._leave_out(f"what comes after {MAX_VALUES} tensors and numbers, or {MAX_CHARACTERS} characters of names")
+        self._open.clear()
+        return False
 
 
 _END: Final = object()

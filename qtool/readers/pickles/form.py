@@ -42,7 +42,15 @@ def form_of(table: Table, nodes: Sequence[Node]) -> str:
         'statically quantized state dict'
     """
     roots = table.content.roots
-    whole = "module" if any(table.class_of(root) for root in roots) else "state dict" if roots else "values"
+    whole = (
+        "module"
+        if any(table.class_of(root) for root in roots)
+        else "state dict"
+        if roots
+        else "tensors"
+        if table.content.tensors
+        else "values"
+    )
     computes = {node.compute for node in nodes}
     if has_fake_quantize(table):
         form = "training checkpoint (fake-quantized)"

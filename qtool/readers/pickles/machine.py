@@ -70,6 +70,9 @@ def read_pickle(data: bytes, *, where: str, entry: str, start: int = 0) -> Pickl
     stack = Stack(data, start)
     try:
         value = _run(stack)
+        if stack.frame_end > len(data):
+            msg = f"a frame that reaches to byte {stack.frame_end}, of {len(data)}"
+            raise PickleError(msg)
     except _ERRORS as error:
         inside = f"entry {entry!r} in it" if entry else "it"
         what = "it ends too soon" if isinstance(error, IndexError) else str(error)

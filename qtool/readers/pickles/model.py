@@ -63,6 +63,10 @@ def model_facts(pickled: Pickled, stored: StoredBytes) -> ModelFacts:
             missing.setdefault(key, Risk(RiskKind.MISSING_DATA, stored.entry, detail))
         return place
 
+    for reference in pickled.references:
+        if not isinstance(reference.id, tuple | Call | Instance):
+            msg = f"{stored.where}: its pickle names something outside itself in another way than torch does"
+            raise FileFormatError(msg)
     try:
         content = content_of(pickled.value, place_of)
     except FileFormatError as error:

@@ -91,6 +91,9 @@ def _plain(source: Source, data: bytes) -> tuple[FileKind, ModelFacts]:
         msg = f"{source.where}: a pickle of {source.num_bytes} bytes; at most {MAX_PICKLE_BYTES} are read"
         raise FileFormatError(msg)
     pickled = read_pickle(data, where=source.where, entry="")
+    if pickled.end != len(data):
+        msg = f"{source.where}: a pickle with {len(data) - pickled.end} bytes behind its end; nothing is known of them"
+        raise FileFormatError(msg)
     return FileKind.PICKLE, ModelFacts(
         form="a pickle that torch.save did not write", risks=pickled.risks, not_understood=("what it holds",)
     )

@@ -35,6 +35,7 @@ class Stack:
     Attributes:
         data: the bytes.
         position: of the next byte.
+        frame_end: where the last frame says that it ends.
         items: values above the last mark.
         below: values below each mark, the first mark first.
         memo: values by number.
@@ -57,6 +58,7 @@ class Stack:
     def __init__(self, data: bytes, position: int) -> None:
         self.data = data
         self.position = position
+        self.frame_end = position
         self.items: list[object] = []
         self.below: list[list[object]] = []
         self.memo: dict[int, object] = {}
@@ -81,15 +83,23 @@ class Stack:
         return self.data[start : self.position]
 
     def text(self, num_bytes: int) -> str:
-        """Return the next bytes as text; what is not UTF-8 stands in it as escapes."""
+        """Return the next bytes as text; halves of surrogate pairs, which Python writes too, stand in it as escapes."""
+        data = self.raw_text(num_bytes)
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return data.decode("utf-8", "surrogatepass").encode("utf-8", "backslashreplace").decode()
+
+    def raw_text(self, num_bytes: int) -> bytes:
+        """Return the next bytes, which are a text."""
         if num_bytes > MAX_TEXT_BYTES:
             msg = f"a text of {num_bytes} bytes; at most {MAX_TEXT_BYTES} are read"
             raise PickleError(msg)
-        return self.taken(num_bytes).decode("utf-8", "backslashreplace")
+        return self.taken(num_bytes)
 
     def line(self) -> str:
         """Return the text up to the end of the line."""
-        return self.raw_line().decode("utf-8", "backslashreplace")
+        return self.raw_line().decode()
 
     def raw_line(self) -> bytes:
         """Return the bytes up to the end of the line."""

@@ -241,8 +241,15 @@ def _storage(value: object, storage_place: StoragePlace) -> tuple[str, Place | N
         raise TypeError
     key, dtype = found
     place = storage_place(key)
+    if place is None:
+        return dtype, None
+    num_bytes = _an_integer(value.id[4]) * max(8, _bits(dtype)) // 8
+    if not 0 <= num_bytes <= place.num_bytes:
+        msg = f"storage {key[:50]!r} is said to have {num_bytes} bytes, and has {place.num_bytes}"
+        raise FileFormatError(msg)
+    place = Place(part=place.part, offset=place.offset, num_bytes=num_bytes)
     view = value.id[5] if len(value.id) > 5 else None
-    return dtype, place if place is None or view is None else _view(place, view, dtype)
+    return dtype, place if view is None else _view(place, view, dtype)
 
 
 def _view(place: Place, view: object, dtype: str) -> Place:
