@@ -10,6 +10,8 @@ from qtool.readers.archive import Archive, not_an_archive
 from qtool.readers.facts import NO_MODEL, FileKind
 from qtool.readers.onnx_file import is_onnx
 from qtool.readers.onnx_graph import open_onnx
+from qtool.readers.pickles.checkpoint import read_checkpoint
+from qtool.readers.pickles.older_form import is_pickle, open_pickle
 from qtool.readers.programs.model import program_model
 from qtool.readers.qtool_file import archive_facts
 from qtool.readers.scripts.model import script_model
@@ -22,11 +24,16 @@ if TYPE_CHECKING:
     from qtool.readers.facts import ModelFacts
     from qtool.readers.source import Source
 
-PLAIN_FORMATS: tuple[tuple[Callable[[Source], bool], Callable[[Source], OpenModel]], ...] = ((is_onnx, open_onnx),)
+PLAIN_FORMATS: tuple[tuple[Callable[[Source], bool], Callable[[Source], OpenModel]], ...] = (
+    (is_onnx, open_onnx),
+    (is_pickle, open_pickle),
+)
 """Formats that are no archives: how to tell one, and who reads it."""
 
 MODELS_IN_ARCHIVES: dict[FileKind, Callable[[Archive], ModelFacts]] = {
     FileKind.PT2: program_model,
+    FileKind.CHECKPOINT: read_checkpoint,
+    FileKind.MODULE: read_checkpoint,
     FileKind.TORCHSCRIPT: script_model,
 }
 """Who reads the model in an archive, by what the archive is."""

@@ -7,12 +7,10 @@ Source: torch/serialization.py for the two forms of file; the opcodes are those 
 
 from __future__ import annotations
 
-import io
-import pickletools
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from qtool.readers.pickles.machine import names_in
+from qtool.readers.pickles.names import is_harmless
 
 LOOKED_AT_BYTES: Final = 1 << 20
 """Of a pickle, from its start: the class of a module is its first name."""
@@ -22,11 +20,6 @@ _OLDER_MAGIC: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 
 _PICKLES: Final = 4
 """In that form, one after the other: this number, a version, sizes of types, and what was saved."""
-
-_OF_STATE_DICTS: Final = frozenset({"torch", "torch._utils", "torch.storage", "torch._tensor", "torch.nn.parameter",
-                                    "collections"})  # fmt: skip
-_NAMES: Final = frozenset({"GLOBAL", "INST"})
-_TEXTS: Final = frozenset({"SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"})
 
 WHOLE_MODULE: Final = (
     "qtool never unpickles one. Where its class can be imported, load it and give the float model to qtool.prepare, or "
@@ -47,27 +40,8 @@ def pickled_class(data: bytes) -> str | None:
         >>> pickled_class(b"ctorch._utils\n_rebuild_tensor_v2\n."), pickled_class(b"cos\nsystem\n.")
         (None, 'os.system')
     """
-    for module, name in _names(data):
-        if module not in _OF_STATE_DICTS:
-            return f"{module}.{name}"
-    return None
-
-
-def _names(data: bytes) -> Iterator[tuple[str, str]]:
-    """Yield (module, name) of everything a pickle imports, as far as its opcodes can be read."""
-    stream, texts = io.BytesIO(data), [""]
-    try:
-        for _ in range(_PICKLES):
-            for opcode, argument, _ in pickletools.genops(stream):
-                if opcode.name in _TEXTS:
-                    texts = [texts[-1], str(argument)]
-                elif opcode.name in _NAMES:
-                    module, _, name = str(argument).partition(" ")
-                    yield module, name
-                elif opcode.name == "STACK_GLOBAL":
-                    yield texts[0], texts[-1]
-    except ValueError:  # at the end, cut off, or damaged
-        return
+    names = names_in(data, num_pickles=_PICKLES)
+    return next((str(name) for name in names if not is_harmless(name)), None)
 
 
 def pickle_note(start: bytes) -> str | None:

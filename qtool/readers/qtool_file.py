@@ -12,7 +12,8 @@ from qtool.errors import FileFormatError
 from qtool.readers.archive import read_archive
 from qtool.readers.facts import FileFacts, FileKind, StampProblem, StampProblemKind
 from qtool.readers.marks import NOTHING, GraphFacts
-from qtool.readers.pickled import LOOKED_AT_BYTES, STATE_DICT, WHOLE_MODULE, pickled_class
+from qtool.readers.pickled import STATE_DICT, WHOLE_MODULE
+from qtool.readers.pickles.checkpoint import PICKLE_ENTRY, holds_object
 from qtool.readers.program_marks import program_facts
 from qtool.readers.program_risks import find_risks
 from qtool.readers.programs.tables import stored_tensors
@@ -65,10 +66,11 @@ def archive_facts(archive: Archive) -> FileFacts:
     # The digest comes first: it reads every entry, so a damaged one is found before its content is believed.
     digest = combine_digests({name: archive.sha256(name) for name in archive.names})
     stamp = _read_stamp(archive)
+    kind = _kind(archive)
     stored_tensors(archive)  # one that does not fit into its entry is an error, before anything loads it
     return FileFacts(
         where=archive.where,
-        kind=_kind(archive),
+        kind=kind,
         num_bytes=archive.num_bytes,
         stamp=stamp if isinstance(stamp, Stamp) else None,
         stamp_problem=stamp if isinstance(stamp, StampProblem) else None,
@@ -76,7 +78,7 @@ def archive_facts(archive: Archive) -> FileFacts:
         config_json=_read_text(archive, CONFIG_ENTRY),
         content_digest=digest,
         risks=find_risks(archive),
-        graph=NOTHING if isinstance(stamp, Stamp) else _graph_facts(archive),
+        graph=NOTHING if isinstance(stamp, Stamp) else _graph_facts(archive, kind),
     )
 
 
@@ -128,9 +130,9 @@ def stamp_from(text: bytes) -> Stamp | StampProblem:
         return StampProblem(StampProblemKind.UNREADABLE, str(error))
 
 
-def _graph_facts(archive: Archive) -> GraphFacts:
+def _graph_facts(archive: Archive, kind: FileKind) -> GraphFacts:
     readers = {FileKind.PT2: program_facts, FileKind.TORCHSCRIPT: script_facts}
-    reader = readers.get(_kind(archive))
+    reader = readers.get(kind)
     return NOTHING if reader is None else reader(archive)
 
 
@@ -143,9 +145,8 @@ def _kind(archive: Archive) -> FileKind:
     names = archive.names
     if any(name.startswith("models/") and name.endswith(".json") for name in names):
         return FileKind.PT2
-    if "data.pkl" not in names:
+    if PICKLE_ENTRY not in names:
         return FileKind.ZIP
     if any(name.startswith("code/") for name in names):
         return FileKind.TORCHSCRIPT
-    first = next(archive.chunks("data.pkl"), b"")[:LOOKED_AT_BYTES]
-    return FileKind.CHECKPOINT if pickled_class(first) is None else FileKind.MODULE
+    return FileKind.MODULE if holds_object(archive) else FileKind.CHECKPOINT

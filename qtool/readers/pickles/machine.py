@@ -7,10 +7,12 @@ else is a record of `qtool.readers.pickles.values`.
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from qtool.errors import FileFormatError
+from qtool.readers.pickles.collector import resting_collector
 from qtool.readers.pickles.names import is_harmless
 from qtool.readers.pickles.opcodes import STEPS, STOP
 from qtool.readers.pickles.stack import PickleError, Stack
@@ -19,7 +21,7 @@ from qtool.readers.risks import Risk, RiskKind
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from qtool.readers.pickles.values import Name
+    from qtool.readers.pickles.values import Name, Reference
 
 MAX_OPCODES: Final = 1_000_000
 """Of one pickle. A tensor of a state dict takes some 60."""
@@ -27,6 +29,7 @@ MAX_OPCODES: Final = 1_000_000
 MAX_PICKLE_BYTES: Final = 32 * 2**20
 """Of one pickle in an archive. A million opcodes of torch take some 10 MB."""
 
+_ERRORS: Final = (PickleError, ValueError, IndexError, OverflowError, struct.error)
 _MAX_NAMES: Final = 200
 _MAX_DETAIL: Final = 120
 
@@ -38,11 +41,13 @@ class Pickled:
     Attributes:
         value: the value, as data.
         risks: names in it that loading would import, and most likely call.
+        references: what it names outside itself, in order.
         end: position of the first byte behind it.
     """
 
     value: object
     risks: tuple[Risk, ...]
+    references: tuple[Reference, ...]
     end: int
 
 
@@ -65,14 +70,50 @@ def read_pickle(data: bytes, *, where: str, entry: str, start: int = 0) -> Pickl
     stack = Stack(data, start)
     try:
         value = _run(stack)
-    except (PickleError, ValueError, IndexError, OverflowError, struct.error) as error:
+        if stack.frame_end > len(data):
+            msg = f"a frame that reaches to byte {stack.frame_end}, of {len(data)}"
+            raise PickleError(msg)
+    except _ERRORS as error:
         inside = f"entry {entry!r} in it" if entry else "it"
         what = "it ends too soon" if isinstance(error, IndexError) else str(error)
         msg = f"{where}: {inside} is no pickle that can be read: {what} (near byte {stack.position})"
         raise FileFormatError(msg) from error
-    return Pickled(value, _risks(stack.names.values(), entry), stack.position)
+    return Pickled(value, _risks(stack.names.values(), entry), tuple(stack.references), stack.position)
 
 
+def names_in(data: bytes, *, num_pickles: int = 1) -> tuple[Name, ...]:
+    r"""Return what the pickles in a row at the start of some bytes name, as far as they can be read.
+
+    Example:
+        >>> [str(name) for name in names_in(b"cos\nsystem\n(S'cut of")]
+        ['os.system']
+    """
+    stacks: list[Stack] = []
+    with suppress(*_ERRORS):
+        for _ in range(num_pickles):
+            stacks.append(Stack(data, stacks[-1].position if stacks else 0))
+            _run(stacks[-1])
+    return tuple(name for stack in stacks for name in stack.names.values())
+
+
+def outermost(data: bytes) -> object:
+    r"""Return the value that a pickle builds, as far as its first bytes tell: what lies lowest on the stack.
+
+    Args:
+        data: the pickle, or its first bytes.
+
+    Example:
+        >>> outermost(b"}X\x05\x00\x00\x00epo")
+        {}
+    """
+    stack = Stack(data, 0)
+    with suppress(*_ERRORS):
+        return _run(stack)
+    lowest = [*stack.below, stack.items][0]
+    return lowest[0] if lowest else None
+
+
+@resting_collector()
 def _run(stack: Stack) -> object:
     """Return the value on top of the stack at STOP."""
     data = stack.data

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from qtool.readers.pickles.stack import PickleError
-from qtool.readers.pickles.values import AttributedDict, Call, Instance
+from qtool.readers.pickles.values import AttributedDict, Call, Instance, Name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,6 +65,8 @@ def make_named_instance(stack: Stack) -> None:
 def restore(stack: Stack) -> None:
     """Give the object below the state on top of the stack that state: BUILD."""
     state, target = stack.popped(), stack.last()
+    if isinstance(target, Name):  # of the class or module itself, which the name already tells of
+        return
     if not isinstance(target, Call | Instance | AttributedDict):
         msg = f"attributes for a {type(target).__name__}"
         raise PickleError(msg)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from qtool.readers.pickles import objects
 from qtool.readers.pickles.stack import MAX_INTEGER_BYTES, PickleError, Stack
-from qtool.readers.pickles.values import Bytes, Reference
+from qtool.readers.pickles.values import Bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +46,11 @@ def _packed(layout: Struct) -> Step:
 
 def _text(size: Struct) -> Step:
     return lambda stack: stack.items.append(stack.text(_number(stack, size)))
+
+
+def _older_text(size: Struct) -> Step:
+    """Push a text of Python 2, which has no encoding; what is not UTF-8 stands in it as escapes."""
+    return lambda stack: stack.items.append(stack.raw_text(_number(stack, size)).decode("utf-8", "backslashreplace"))
 
 
 def _bytes(size: Struct) -> Step:
@@ -90,7 +95,7 @@ def _text_line(stack: Stack) -> None:
 
 def _quoted_line(stack: Stack) -> None:
     """Push a text as Python 2 writes it; its escapes stay as they are, and the names of torch have none."""
-    text = stack.line()
+    text = stack.raw_line().decode("utf-8", "backslashreplace")
     if len(text) < 2 or text[0] not in "'\"" or text[-1] != text[0]:
         msg = "a text without its quotes"
         raise PickleError(msg)
@@ -196,6 +201,11 @@ def _protocol(stack: Stack) -> None:
         raise PickleError(msg)
 
 
+def _frame(stack: Stack) -> None:
+    num_bytes = _number(stack, _EIGHT)
+    stack.frame_end = stack.position + num_bytes
+
+
 def _out_of_band(_stack: Stack) -> None:
     msg = "bytes that are not in the file (a buffer out of band)"
     raise PickleError(msg)
@@ -212,7 +222,7 @@ _STEPS: Final[dict[str, Step]] = {
     "F": lambda stack: stack.items.append(float(stack.line())),
     "J": _packed(Struct("<i")), "K": _packed(_BYTE), "M": _packed(_TWO), "G": _packed(Struct(">d")),
     "\x8a": _integer(_BYTE), "\x8b": _integer(_FOUR),
-    "S": _quoted_line, "V": _text_line, "U": _text(_BYTE), "T": _text(_FOUR),
+    "S": _quoted_line, "V": _text_line, "U": _older_text(_BYTE), "T": _older_text(_FOUR),
     "\x8c": _text(_BYTE), "X": _text(_FOUR), "\x8d": _text(_EIGHT),
     "C": _bytes(_BYTE), "B": _bytes(_FOUR), "\x8e": _bytes(_EIGHT), "\x96": _bytes(_EIGHT),
     # containers; a set is read as a list, a frozen one as a tuple
@@ -231,10 +241,10 @@ _STEPS: Final[dict[str, Step]] = {
     "\x82": _extension(_BYTE), "\x83": _extension(_TWO), "\x84": _extension(Struct("<i")),
     "R": objects.make_call, "\x81": objects.make_instance, "\x92": objects.make_instance_with_keywords,
     "o": objects.make_instance_from_mark, "i": objects.make_named_instance, "b": objects.restore,
-    "P": lambda stack: stack.items.append(Reference(stack.line())),
-    "Q": lambda stack: stack.items.append(Reference(stack.popped())),
+    "P": lambda stack: stack.items.append(stack.reference(stack.line())),
+    "Q": lambda stack: stack.items.append(stack.reference(stack.popped())),
     # the form of the pickle itself
-    "\x80": _protocol, "\x95": lambda stack: [_number(stack, _EIGHT)].clear(),
+    "\x80": _protocol, "\x95": _frame,
     "\x97": _out_of_band, "\x98": _out_of_band,
 }  # fmt: skip
 STEPS: Final = tuple(_STEPS.get(chr(code)) for code in range(256))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from qtool.readers.pickles.values import Call, Instance, Name
+from qtool.readers.pickles.values import Call, Instance, Name, Reference
 
 MAX_TEXT_BYTES: Final = 1 << 20
 """Of one text, which takes up to four times that in memory."""
@@ -35,20 +35,34 @@ class Stack:
     Attributes:
         data: the bytes.
         position: of the next byte.
+        frame_end: where the last frame says that it ends.
         items: values above the last mark.
         below: values below each mark, the first mark first.
         memo: values by number.
+        references: what stands outside the pickle, in order.
         names: every name that was met, each once, by how the pickle writes it.
     """
 
-    __slots__ = ("_named_lines", "_num_unusual_keys", "below", "data", "items", "memo", "names", "position")
+    __slots__ = (
+        "_named_lines",
+        "_num_unusual_keys",
+        "below",
+        "data",
+        "items",
+        "memo",
+        "names",
+        "position",
+        "references",
+    )
 
     def __init__(self, data: bytes, position: int) -> None:
         self.data = data
         self.position = position
+        self.frame_end = position
         self.items: list[object] = []
         self.below: list[list[object]] = []
         self.memo: dict[int, object] = {}
+        self.references: list[Reference] = []
         self.names: dict[tuple[str, str], Name] = {}
         self._named_lines: dict[bytes, Name] = {}
         self._num_unusual_keys = 0
@@ -69,15 +83,23 @@ class Stack:
         return self.data[start : self.position]
 
     def text(self, num_bytes: int) -> str:
-        """Return the next bytes as text; what is not UTF-8 stands in it as escapes."""
+        """Return the next bytes as text; halves of surrogate pairs, which Python writes too, stand in it as escapes."""
+        data = self.raw_text(num_bytes)
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return data.decode("utf-8", "surrogatepass").encode("utf-8", "backslashreplace").decode()
+
+    def raw_text(self, num_bytes: int) -> bytes:
+        """Return the next bytes, which are a text."""
         if num_bytes > MAX_TEXT_BYTES:
             msg = f"a text of {num_bytes} bytes; at most {MAX_TEXT_BYTES} are read"
             raise PickleError(msg)
-        return self.taken(num_bytes).decode("utf-8", "backslashreplace")
+        return self.taken(num_bytes)
 
     def line(self) -> str:
         """Return the text up to the end of the line."""
-        return self.raw_line().decode("utf-8", "backslashreplace")
+        return self.raw_line().decode()
 
     def raw_line(self) -> bytes:
         """Return the bytes up to the end of the line."""
@@ -113,6 +135,14 @@ class Stack:
         found = self.name(self.line(), self.line())
         if lines:
             self._named_lines[lines] = found
+        return found
+
+    def reference(self, identity: object) -> object:
+        """Return what stands outside the pickle; in torch's older form a class has its source there, and is a name."""
+        if isinstance(identity, tuple) and len(identity) > 1 and identity[0] == "module":
+            return identity[1]
+        found = Reference(identity)
+        self.references.append(found)
         return found
 
     def mark(self) -> None:

@@ -16,7 +16,7 @@ from qtool.readers.pickles.values import Call, Name, Reference
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    StoragePlace = Callable[[str], Place]
+    StoragePlace = Callable[[str], Place | None]
 
 _OF_STORAGES: Final = {
     "Double": "float64", "Float": "float32", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64",
@@ -60,7 +60,7 @@ def tensor_of(value: object, name: str, storage_place: StoragePlace) -> Tensor |
     Args:
         value: from `qtool.readers.pickles.machine`.
         name: what the file calls it.
-        storage_place: place of a whole storage, by its key.
+        storage_place: place of a whole storage, by its key; None where its bytes are not there or not plain.
 
     Raises:
         FileFormatError: the value is damaged, or reaches beyond its storage.
@@ -80,7 +80,7 @@ def tensor_of(value: object, name: str, storage_place: StoragePlace) -> Tensor |
 
 def is_tensor(value: object) -> bool:
     """Return whether a value of a pickle stands for a tensor, as `tensor_of` would read it."""
-    call = _innermost(value)
+    call = _innermost(value) if isinstance(value, Call) else None
     return call is not None and call.name in _READERS
 
 
@@ -95,6 +95,49 @@ def _innermost(value: object) -> Call | None:
             value = Call(value.arguments[0], value.arguments[2])
         else:
             return value
+    return None
+
+
+def subclass_of(value: object) -> str | None:
+    """Return the class of a tensor that has no bytes of its own, but wraps other tensors; None of all else.
+
+    Example:
+        >>> subclass_of(weight_of_torchao)
+        'torchao.quantization.Int8Tensor'
+    """
+    wrapped = _wrapper(value)
+    if wrapped is None:
+        return None
+    cls = wrapped.arguments[1]
+    return str(cls) if isinstance(cls, Name) else None
+
+
+def parts_of(value: object) -> list[tuple[object, object]]:
+    """Return (name, value) of what a tensor consists of that has no bytes of its own."""
+    call = _innermost(value)
+    reader = _READERS.get(call.name) if call is not None else None
+    wrapped = _wrapper(value) if reader is _of_subclass else None
+    if wrapped is not None:
+        state = wrapped.arguments[3] if len(wrapped.arguments) > 3 else None
+        state = state[0] if isinstance(state, tuple) and state else state  # attributes, and those in slots
+        return list(state.items()) if isinstance(state, dict) else []
+    if call is None or reader is not _sparse or len(call.arguments) < 2:
+        return []
+    parts = call.arguments[1]
+    return list(enumerate(parts)) if isinstance(parts, list | tuple) else []
+
+
+def _wrapper(value: object) -> Call | None:
+    """Return the call that rebuilds a tensor subclass which wraps others."""
+    call = _innermost(value)
+    if call is None or call.name != "torch._utils._rebuild_wrapper_subclass":
+        return None
+    for _ in range(_MAX_WRAPPED):
+        if not isinstance(value, Call) or not value.arguments:
+            return None
+        if value.name in _FROM_TYPE:
+            return value
+        value = value.arguments[0]
     return None
 
 
@@ -175,18 +218,37 @@ _READERS: Final[dict[str, Callable[[tuple[object, ...], str, StoragePlace], Tens
 }
 
 
-def _storage(value: object, storage_place: StoragePlace) -> tuple[str, Place | None]:
-    """Return dtype and place of a storage: the id ('storage', class, key, device, number of elements)."""
-    parts = value.id if isinstance(value, Reference) else None
+def storage_dtype(reference: Reference) -> tuple[str, str] | None:
+    """Return key and dtype of a storage from its id; None of what is no storage.
+
+    Example:
+        >>> storage_dtype(Reference(("storage", Name("torch", "HalfStorage"), "0", "cpu", 12)))
+        ('0', 'float16')
+    """
+    parts = reference.id
     if not isinstance(parts, tuple) or len(parts) < 5 or parts[0] != "storage" or not isinstance(parts[2], str | int):
-        raise TypeError
+        return None
     cls = parts[1].name if isinstance(parts[1], Name) else parts[1]
     found = _STORAGE_CLASS.fullmatch(cls) if isinstance(cls, str) else None
-    if found is None:
+    # An untyped storage counts bytes.
+    return None if found is None else (str(parts[2]), _OF_STORAGES.get(found["dtype"], "uint8"))
+
+
+def _storage(value: object, storage_place: StoragePlace) -> tuple[str, Place | None]:
+    """Return dtype and place of a storage: the id ('storage', class, key, device, number of elements)."""
+    found = storage_dtype(value) if isinstance(value, Reference) else None
+    if found is None or not isinstance(value, Reference) or not isinstance(value.id, tuple):
         raise TypeError
-    dtype = _OF_STORAGES.get(found["dtype"], "uint8")  # an untyped storage counts bytes
-    place = storage_place(str(parts[2]))
-    view = parts[5] if len(parts) > 5 else None
+    key, dtype = found
+    place = storage_place(key)
+    if place is None:
+        return dtype, None
+    num_bytes = _an_integer(value.id[4]) * max(8, _bits(dtype)) // 8
+    if not 0 <= num_bytes <= place.num_bytes:
+        msg = f"storage {key[:50]!r} is said to have {num_bytes} bytes, and has {place.num_bytes}"
+        raise FileFormatError(msg)
+    place = Place(part=place.part, offset=place.offset, num_bytes=num_bytes)
+    view = value.id[5] if len(value.id) > 5 else None
     return dtype, place if view is None else _view(place, view, dtype)
 
 

@@ -6,21 +6,25 @@ identity, and whoever walks through them keeps a list of what is left to do inst
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
     """A class, function or constant that a pickle names, for example `torch.nn.modules.conv` and `Conv2d`.
 
-    Modules that Python 2 called otherwise have their names of today: `builtins`, `copyreg`.
+    Modules that Python 2 called otherwise have their names of today: `builtins`, `copyreg`. `full` is both in one.
     """
 
     module: str
     name: str
+    full: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "full", f"{self.module}.{self.name}")
 
     def __str__(self) -> str:
-        return f"{self.module}.{self.name}"
+        return self.full
 
 
 @dataclass(eq=False, slots=True)
@@ -44,7 +48,7 @@ class Call:
     @property
     def name(self) -> str:
         """Full name of the function; empty where it has none."""
-        return str(self.function) if isinstance(self.function, Name) else ""
+        return self.function.full if isinstance(self.function, Name) else ""
 
 
 @dataclass(eq=False, slots=True)
@@ -68,7 +72,7 @@ class Instance:
     @property
     def name(self) -> str:
         """Full name of the class; empty where it has none."""
-        return str(self.cls) if isinstance(self.cls, Name) else ""
+        return self.cls.full if isinstance(self.cls, Name) else ""
 
     @property
     def attributes(self) -> dict[object, object]:

@@ -271,6 +271,8 @@ def test_many_names_are_counted():
         (b"}}b.", "attributes for a dict"),
         (b"ca\nb\n)\x81}b}b.", "twice"),
         (b"\x97.", "out of band"),
+        (b"X\x02\0\0\0\xffa.", "can't decode"),
+        (b"\x80\x04\x95\xff\0\0\0\0\0\0\0N.", "a frame that reaches to byte 266, of 13"),
         (b"(" * (MAX_OPCODES + 1), "more than 1000000 opcodes"),
         (b"}(" + b"".join(b"F%d\nN" % number for number in range(1100)) + b"u.", "more than 1024 keys"),
         (b"(" + b"".join(b"ca\nb%d\n" % number for number in range(10_001)) + b"t.", "more than 10000 classes"),
@@ -313,8 +315,12 @@ def test_numbers_that_are_none():
     assert read(pickle.dumps(-math.inf, 0)).value == -math.inf
 
 
-def test_text_that_is_no_utf_8_stands_as_escapes():
-    assert read(b"X\x02\0\0\0\xffa.").value == "\\xffa"
+def test_text_of_python_2_that_is_no_utf_8_stands_as_escapes():
+    assert read(b"U\x02\xffa.").value == "\\xffa"
+
+
+def test_half_of_a_surrogate_pair_stands_as_an_escape():
+    assert read(pickle.dumps("\ud800")).value == "\\ud800"
 
 
 @given(st.lists(OPCODES | st.binary(max_size=4)).map(b"".join))
