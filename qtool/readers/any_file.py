@@ -12,6 +12,7 @@ from qtool.readers.onnx_file import is_onnx
 from qtool.readers.onnx_graph import open_onnx
 from qtool.readers.programs.model import program_model
 from qtool.readers.qtool_file import archive_facts
+from qtool.readers.safetensors.file import is_safetensors, open_safetensors
 from qtool.readers.source import OpenModel, opened_source
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     from qtool.readers.facts import ModelFacts
     from qtool.readers.source import Source
 
-PLAIN_FORMATS: tuple[tuple[Callable[[Source], bool], Callable[[Source], OpenModel]], ...] = ((is_onnx, open_onnx),)
+PLAIN_FORMATS: tuple[tuple[Callable[[Source], bool], Callable[[Source], OpenModel]], ...] = (
+    (is_onnx, open_onnx),
+    (is_safetensors, open_safetensors),
+)
 """Formats that are no archives: how to tell one, and who reads it."""
 
 MODELS_IN_ARCHIVES: dict[FileKind, Callable[[Archive], ModelFacts]] = {FileKind.PT2: program_model}
