@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from qtool.readers.facts import BITS, Compute, Node, Operand, Quantization, Role
+from qtool.stamp import bounded_json
 from qtool.types import Op
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def layers_of(tensors: Iterable[Tensor], metadata: Mapping[str, Any]) -> tuple[N
 
     Args:
         tensors: all that is stored.
-        metadata: what the file says beside them; torchao names the class of each weight there.
+        metadata: what the file says beside them; torchao says there what each weight is.
 
     Example:
         `head.weight` (int8) and `head.weight_scale` give one node `head`, whose weight has a scale for each row.
@@ -128,22 +129,23 @@ def _float(path: str, layer: Layer, name: re.Match[str]) -> Node:
 
 def _quantized(path: str, layer: Layer, form: _Form, metadata: Mapping[str, Any]) -> Node:
     codes, bias = layer[form.codes], layer.get("bias")
-    read = layer.get(form.input_scale)
     operands = _operands(codes, _packed(layer, form) if form.is_packed else _plain(layer, form), bias)
-    if read is not None:
+    word, is_dynamic = _said_by_torchao(metadata.get(f"{path}.weight"))
+    read = layer.get(form.input_scale)
+    compute = Compute.STATIC if read else Compute.DYNAMIC if is_dynamic else Compute.WEIGHT_ONLY
+    if compute is not Compute.WEIGHT_ONLY:
         low, high = _CODES.get(codes.dtype, (0, 0))
-        grid = Quantization(
-            dtype=codes.dtype, qmin=low, qmax=high, scale=read, zero_point=layer.get(form.input_zero_point, ())
-        )
-        operands.insert(0, Operand(role=Role.INPUT, name=read.name, quantization=grid))
+        zero_point = None if read is None else layer.get(form.input_zero_point, ())
+        grid = Quantization(dtype=codes.dtype, qmin=low, qmax=high, scale=read, zero_point=zero_point)
+        operands.insert(0, Operand(role=Role.INPUT, name=f"{path}.input", quantization=grid))
     return Node(
         name=path,
         op=Op.LINEAR if form.is_packed else _op(codes, bias),
-        target=form.tool,
-        compute=Compute.WEIGHT_ONLY if read is None else Compute.STATIC,
+        target=word or form.tool,
+        compute=compute,
         operands=tuple(operands),
         is_weight_in_out=form.codes == "qweight",
-        note=form.note or _class_of(metadata, path),
+        note=form.note,
     )
 
 
@@ -152,10 +154,16 @@ def _operands(weight: Tensor, grid: Quantization | None, bias: Tensor | None) ->
     return found if bias is None else [*found, Operand(role=Role.BIAS, name=bias.name, tensor=bias)]
 
 
-def _class_of(metadata: Mapping[str, Any], path: str) -> str:
-    """Return the class that torchao's metadata names for a weight, in its JSON."""
-    said = re.match(r'\{"_type": "(\w{1,60})"', str(metadata.get(f"{path}.weight", "")))
-    return f"torchao's {said[1]}" if said else ""
+def _said_by_torchao(text: object) -> tuple[str, bool]:
+    """Return the class that torchao's metadata names for a weight, and whether inputs are quantized while it runs."""
+    try:
+        said = bounded_json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return "", False
+    word, data = (said.get("_type"), said.get("_data")) if isinstance(said, dict) else (None, None)
+    if not isinstance(word, str) or not isinstance(data, dict):
+        return "", False
+    return f"torchao {word}", isinstance(data.get("act_quant_kwargs"), dict)
 
 
 def _plain(layer: Layer, form: _Form) -> Quantization:

@@ -93,10 +93,19 @@ def test_other_names_of_codes_and_scales():
     assert weight_grid(layers(words)["fc"]).group_size == 16
 
 
-def test_torchao_names_its_class_in_the_metadata():
+@pytest.mark.parametrize(
+    ("said", "target", "compute"),
+    [
+        ('{"_type": "Int8Tensor", "_data": {"act_quant_kwargs": null}}', "torchao Int8Tensor", Compute.WEIGHT_ONLY),
+        ('{"_type": "Int8Tensor", "_data": {"act_quant_kwargs": {}}}', "torchao Int8Tensor", Compute.DYNAMIC),
+        ('{"_type": []', "torchao", Compute.WEIGHT_ONLY),
+        ("[" * 100_000, "torchao", Compute.WEIGHT_ONLY),
+    ],
+)
+def test_torchao_says_in_the_metadata_how_a_weight_computes(said, target, compute):
     tensors = {"fc._weight_qdata": CODES, "fc._weight_scale": torch.ones(8, 1)}
-    found = layers(tensors, **{"fc.weight": '{"_type": "Int8Tensor", "_data": {}}'})["fc"]
-    assert (found.target, found.note, weight_grid(found).axis) == ("torchao", "torchao's Int8Tensor", 0)
+    found = layers(tensors, **{"fc.weight": said})["fc"]
+    assert (found.target, found.compute, weight_grid(found).axis) == (target, compute, 0)
 
 
 def test_codes_without_scales_are_no_layer():
