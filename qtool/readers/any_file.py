@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from qtool.readers.archive import Archive, not_an_archive
+from qtool.readers.executorch.file import is_executorch, open_executorch
 from qtool.readers.facts import NO_MODEL, FileKind
 from qtool.readers.onnx_file import is_onnx
 from qtool.readers.onnx_graph import open_onnx
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 PLAIN_FORMATS: tuple[tuple[Callable[[Source], bool], Callable[[Source], OpenModel]], ...] = (
     (is_onnx, open_onnx),
+    (is_executorch, open_executorch),
     (is_safetensors, open_safetensors),
 )
 """Formats that are no archives: how to tell one, and who reads it."""
