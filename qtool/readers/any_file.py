@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from qtool.readers.archive import Archive, not_an_archive
+from qtool.readers.compiled import compiled_model
 from qtool.readers.executorch.file import is_executorch, open_executorch
 from qtool.readers.facts import NO_MODEL, FileKind
 from qtool.readers.onnx_file import is_onnx
@@ -30,7 +31,10 @@ PLAIN_FORMATS: tuple[tuple[Callable[[Source], bool], Callable[[Source], OpenMode
 )
 """Formats that are no archives: how to tell one, and who reads it."""
 
-MODELS_IN_ARCHIVES: dict[FileKind, Callable[[Archive], ModelFacts]] = {FileKind.PT2: program_model}
+MODELS_IN_ARCHIVES: dict[FileKind, Callable[[Archive], ModelFacts]] = {
+    FileKind.PT2: program_model,
+    FileKind.AOTI: compiled_model,
+}
 """Who reads the model in an archive, by what the archive is."""
 
 
