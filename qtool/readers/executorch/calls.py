@@ -57,7 +57,9 @@ def steps_of(plan: Table, values: Values) -> Iterator[Step]:
             call = instruction.table(1) if instruction.number(0, "B") == _KERNEL_CALL else None
             index = 0 if call is None else call.number(0, "i")
             if call is not None and 0 <= index < len(operators):
-                yield _step(operators[index], call.numbers(1, "i"), values, views)
+                arguments = call.numbers(1, "i")
+                plan.buffer.count(len(arguments))
+                yield _step(operators[index], arguments, values, views)
 
 
 def values_of(plan: Table) -> Values:
@@ -120,7 +122,9 @@ def _argument(index: int, values: Values, views: _Views) -> Argument:
     if kind == TENSOR:
         return Value(value_name(views.shown(index)))
     if kind in (_TENSOR_LIST, _OPTIONAL_TENSORS):
-        return [Value(value_name(views.shown(each))) for each in value.numbers(0, "i")]
+        listed = value.numbers(0, "i")
+        value.buffer.count(len(listed))
+        return [Value(value_name(views.shown(each))) for each in listed]
     if kind == _BOOL:
         return bool(value.number(0, "b"))
     return value.number(0, "q") if kind == _INT else value.decimal(0) if kind == _DOUBLE else None

@@ -15,9 +15,12 @@ from qtool.errors import FileFormatError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_MAX_PARTS: Final = 500_000
-"""Tables and elements of vectors; a program of 10 000 ops has 200 000. Offsets may lead to one part again and again."""
+_MAX_PARTS: Final = 350_000
+"""Tables, and arguments of calls; a program of 10 000 ops has 250 000. Offsets may lead to one part again and again."""
 _MAX_TEXT_BYTES: Final = 4096
+_TEXT_BYTES_OF_A_PART: Final = 64
+_NUMBERS_OF_A_PART: Final = 16
+_FORMS: Final = {form: struct.Struct(f"<{form}") for form in "bBHiIqQ"}
 _FIRST_FIELD: Final = 4
 """A vtable begins with two sizes, its own and its table's."""
 
@@ -45,11 +48,11 @@ class Flatbuffer:
 
     def number(self, form: str, position: int) -> int:
         """Return the little-endian number at a position; `form` is as `struct` has it."""
-        size = struct.calcsize(f"<{form}")
-        if not 0 <= position <= len(self.data) - size:
+        packed = _FORMS[form]
+        if not 0 <= position <= len(self.data) - packed.size:
             msg = f"an offset leads to byte {position} of {len(self.data)}"
             raise self.damaged(msg)
-        found: int = struct.unpack_from(f"<{form}", self.data, position)[0]
+        found: int = packed.unpack_from(self.data, position)[0]
         return found
 
     def table(self, position: int) -> Table:
@@ -77,7 +80,7 @@ class Flatbuffer:
         return FileFormatError(f"{self.where}: it looks like an ExecuTorch program, but {what}; get it again")
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Table:
     """One table; fields are numbered from 0 in the order of the schema, a union takes two."""
 
@@ -113,14 +116,16 @@ class Table:
 
     def numbers(self, field: int, form: str) -> tuple[int, ...]:
         """Return a vector of numbers."""
-        start, length = self._vector(field, struct.calcsize(f"<{form}"))
-        self.buffer.count(length)
+        start, length = self._vector(field, _FORMS[form].size)
+        self.buffer.count(length // _NUMBERS_OF_A_PART)
         return struct.unpack_from(f"<{length}{form}", self.buffer.data, start)
 
     def text(self, field: int) -> str:
         """Return a text, cut to 4096 bytes; what is not UTF-8 is replaced."""
         start, length = self._vector(field, 1)
-        return self.buffer.data[start : start + min(length, _MAX_TEXT_BYTES)].decode("utf-8", "replace")
+        length = min(length, _MAX_TEXT_BYTES)
+        self.buffer.count(length // _TEXT_BYTES_OF_A_PART)
+        return self.buffer.data[start : start + length].decode("utf-8", "replace")
 
     def span(self, field: int) -> tuple[int, int]:
         """Return where the bytes of a vector begin, and how many there are."""
