@@ -15,6 +15,7 @@ from qtool.readers.onnx_graph import open_onnx
 from qtool.readers.programs.model import program_model
 from qtool.readers.qtool_file import archive_facts
 from qtool.readers.safetensors.file import is_safetensors, open_safetensors
+from qtool.readers.scripts.model import script_model
 from qtool.readers.source import OpenModel, opened_source
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ PLAIN_FORMATS: tuple[tuple[Callable[[Source], bool], Callable[[Source], OpenMode
 MODELS_IN_ARCHIVES: dict[FileKind, Callable[[Archive], ModelFacts]] = {
     FileKind.PT2: program_model,
     FileKind.AOTI: compiled_model,
+    FileKind.TORCHSCRIPT: script_model,
 }
 """Who reads the model in an archive, by what the archive is."""
 

@@ -136,7 +136,10 @@ def _keeps(notes: Notes, operation: Operation, source: Flow) -> Flow | None:
 
 
 def _unweighted(notes: Notes, operation: Operation) -> Flow | None:
-    """Note down an operator whose inputs were all codes and whose result becomes codes."""
+    """Note down an operator whose inputs were all codes and whose result becomes codes.
+
+    With one float among them, be it a constant, every runtime computes in float.
+    """
     op = _pattern(operation)
     found = ((value, notes.quantizations.behind(value)) for value in operation.outputs[:_MAX_OUTPUTS])
     value, behind = next((each for each in found if each[1].quantization is not None), (LEFT_OUT, None))
@@ -144,9 +147,7 @@ def _unweighted(notes: Notes, operation: Operation) -> Flow | None:
         return None
     indexes = range(len(operation.inputs)) if op in _JOINS else _data_inputs(operation)
     flows = [notes.flow(operation.input(index)) for index in indexes if operation.input(index) != LEFT_OUT]
-    if not flows or any(flow.quantization is None and flow.tensor is None for flow in flows):
-        return None
-    if all(flow.quantization is None or flow.is_codes or flow.tensor is not None for flow in flows):
+    if not flows or any(flow.quantization is None or flow.is_codes for flow in flows):
         return None
     operands = [notes.operand(Role.INPUT, value) for value in operation.inputs[: len(flows)] if value != LEFT_OUT]
     operands.append(notes.operand(Role.OUTPUT, value, behind.quantization))

@@ -58,13 +58,17 @@ def open_onnx(source: Source) -> OpenModel:
     message = read_model(source, STAMP_KEY)
     program = program_of(message, max_parts(source.num_bytes))
     storage = Storage(source)
-    tensors = {value: storage.tensor(each, program.names[value]) for value, each in program.tensors.items()}
+    stored: dict[int, Tensor] = {}  # by message: a function that is called twice has its tensors once
+    for value, each in program.tensors.items():
+        if id(each) not in stored:
+            stored[id(each)] = storage.tensor(each, program.names[value])
+    tensors = {value: stored[id(each)] for value, each in program.tensors.items()}
     notes = layers_of(program, tensors, Quantizations(program, tensors, storage))
     risks = (*storage.risks, *_risky_operators(program.operations))
     model = ModelFacts(
         producer=message.producer or None,
         form=_form(notes.forms, message.opsets),
-        tensors=tuple(tensors.values()),
+        tensors=tuple(stored.values()),
         nodes=tuple(notes.nodes),
         risks=risks,
         not_understood=tuple(_not_understood(message, program, notes.nodes))[:_MAX_LINES],
@@ -113,7 +117,7 @@ def _not_understood(message: ModelMessage, program: Program, nodes: Iterable[Nod
         weight = node.operand(Role.WEIGHT)
         tensor = None if weight is None else weight.tensor
         if tensor is not None and tensor.place is None and tensor.num_elements and tensor.dtype in BITS:
-            yield f"values of {tensor.name}, which are not stored as plain bytes"[:_MAX_SHOWN]
+            yield f"values of {tensor.name[:_MAX_SHOWN]}, which are not there as plain bytes"
 
 
 def _graph_facts(operations: Iterable[Operation], tensors: Mapping[int, Tensor]) -> GraphFacts:

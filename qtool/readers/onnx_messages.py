@@ -35,7 +35,7 @@ DTYPES: Final = {
 }  # fmt: skip
 """By TensorProto.DataType."""
 
-MAX_FIELDS: Final = 500_000
+MAX_FIELDS: Final = 400_000
 BYTES_PER_FIELD: Final = 128
 """A file may have one field more for so many bytes: what a small one can cost is bounded, and large models are read."""
 

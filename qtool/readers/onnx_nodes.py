@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 NAME_WORD: Final = f"{NODE_PREFIX}node"
 """Key of a node's metadata under which `qtool export` writes the node's name."""
 
+_MADE_UP: Final = "node_"
+_WEIGHT: Final = ".weight"
+"""How torch.onnx names operators that have no name, and torch the weight of a module."""
+
 QDQ: Final = "QDQ"
 QOPERATOR: Final = "QOperator"
 """The two forms of statically quantized graphs: float operators between quantize and dequantize, or ones on codes."""
@@ -79,7 +83,7 @@ class Notes:
         """Add a node and return its name."""
         weight = next((each for each in operands if each.role is Role.WEIGHT), None)
         edge = "" if compute is Compute.FLOAT else behind.edge
-        name = self._unique(operation.words.get(NAME_WORD) or edge or operation.name)
+        name = self._unique(operation.words.get(NAME_WORD) or edge or _name(operation, weight))
         makers = (maker for value in operation.inputs if value != LEFT_OUT for maker in self.flow(value).makers)
         node = Node(
             name=name,
@@ -141,6 +145,13 @@ class Notes:
         else:
             is_swapped = bool(operation.integer("transB", 0)) and operation.op == "FusedMatMul"
         return (index == 1) ^ is_swapped ^ self.flow(operation.input(index)).is_turned
+
+
+def _name(operation: Operation, weight: Operand | None) -> str:
+    """Return an operator's name; where torch.onnx made it up, the module path that the name of its weight holds."""
+    stored = "" if weight is None or weight.tensor is None else weight.tensor.name
+    is_made_up = operation.name.startswith(_MADE_UP) and stored.endswith(_WEIGHT)
+    return stored.removesuffix(_WEIGHT) if is_made_up else operation.name
 
 
 def _weighted_pattern(operation: Operation, weight: Operand | None) -> Op | None:

@@ -29,7 +29,10 @@ _MAX_NAME: Final = 300
 """Characters of an operator's name: one inside functions and subgraphs has theirs before its own."""
 
 _USES_PER_OPERATION: Final = 25
-"""Inputs and outputs of all operators together, on average, those of functions counted at each call."""
+"""Inputs, outputs and attributes, on average, and initializers; those of functions count at each call."""
+
+_TENSORS_PER_OPERATION: Final = 2
+"""Likewise, of stored tensors: more than a file without functions may have."""
 
 _QUOTED: Final = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 
@@ -159,6 +162,7 @@ class _Builder:
         if scope.depth > _MAX_DEPTH:
             self.left_out[f"functions and subgraphs that run each other deeper than {_MAX_DEPTH}"] = None
             return
+        self.num_uses += len(graph.inputs) + len(graph.tensors)
         for name in graph.inputs:
             if name not in scope.values:
                 self._define(name, scope)
@@ -171,7 +175,7 @@ class _Builder:
         self.stack.append((iter(graph.nodes), scope))
 
     def _run(self, node: NodeMessage, scope: _Scope) -> None:
-        self.num_uses += len(node.inputs) + len(node.outputs)
+        self.num_uses += len(node.inputs) + len(node.outputs) + len(node.attributes)
         self.num_runs += 1
         inputs = tuple(self._value(name, scope) for name in node.inputs)
         outputs = tuple(self._output(name, scope) for name in node.outputs)
@@ -182,7 +186,7 @@ class _Builder:
             called = _Scope(f"{name[:_MAX_PREFIX]}/", scope.depth + 1, attributes={**body.defaults, **attributes})
             called.values.update(zip(body.inputs, inputs, strict=False))
             called.values.update(zip(body.outputs, outputs, strict=False))
-            self.num_uses += len(body.inputs) + len(body.outputs) + len(called.attributes)
+            self.num_uses += len(body.outputs) + len(called.attributes)
             self._enter(body, called)
             return
         for attribute in attributes.values():
@@ -227,7 +231,8 @@ class _Builder:
         return len(self.names) - 1
 
     def _is_too_long(self) -> bool:
-        if self.num_uses <= _USES_PER_OPERATION * self.max_operations and self.num_runs <= self.max_operations:
+        num_uses = max(self.num_uses / _USES_PER_OPERATION, len(self.tensors) / _TENSORS_PER_OPERATION)
+        if num_uses <= self.max_operations and self.num_runs <= self.max_operations:
             return False
         self.left_out[f"what is run after {self.num_runs} operators"] = None
         return True

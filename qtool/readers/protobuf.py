@@ -66,7 +66,9 @@ class Messages:
             FileFormatError: it is damaged, or there are too many fields.
         """
         while start < end:
-            self._count()
+            self._num_fields += 1
+            if self._num_fields > self._max_fields:
+                raise self._too_many()
             tag, start = self._varint(start, end)
             number, kind = tag >> 3, tag & 7
             value = size = 0
@@ -92,7 +94,9 @@ class Messages:
         found = []
         start = field.start
         while start < field.end:
-            self._count()
+            self._num_fields += 1
+            if self._num_fields > self._max_fields:
+                raise self._too_many()
             value, start = self._varint(start, field.end)
             found.append(value)
         return found
@@ -118,18 +122,16 @@ class Messages:
             return self._window[start - self._window_start : end - self._window_start]
         return self._source.read(start, end - start)
 
-    def _count(self) -> None:
-        self._num_fields += 1
-        if self._num_fields > self._max_fields:
-            msg = f"{self._source.where}: {self._what} of more than {self._max_fields} parts is not read"
-            raise FileFormatError(msg)
+    def _too_many(self) -> FileFormatError:
+        msg = f"{self._source.where}: {self._what} of more than {self._max_fields} parts is not read"
+        return FileFormatError(msg)
 
     def _varint(self, start: int, end: int) -> tuple[int, int]:
         """Return a number, and where it ends: seven bits in each byte, the lowest first."""
         if not self._window_start <= start <= self._last_start:
             self._move(start)
         at = start - self._window_start
-        if start < end and at < len(self._window) and (byte := self._window[at]) < 0x80:
+        if start < end and (byte := self._window[at]) < 0x80:  # most are: `_move` put this byte into the window
             return byte, start + 1
         value = 0
         for shift, byte in enumerate(self._window[at : at + min(_VARINT_BYTES, end - start)]):

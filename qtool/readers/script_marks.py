@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from qtool.readers.marks import MARK, GraphFacts, collect, num_marked_layers
+from qtool.readers.scripts.code import code_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,7 @@ _INT8_LAYER: Final = re.compile(r"\bops\.quantized\.(?:conv|linear)(?!\w*(?:prep
 
 def script_facts(archive: Archive) -> GraphFacts:
     """Return the marks in a TorchScript archive, and how many of its int8 layers have none."""
-    code = [text for name in archive.names if name.startswith("code/") for text in _code(archive, name)]
+    code = code_texts(archive).values()
     said = [found[0] for text in code for found in MARK.finditer(text)]
     num_layers = sum(len(_INT8_LAYER.findall(text)) for text in code)
     # Before those that say the same become one: two models with one name for a layer are two layers.
@@ -40,8 +41,3 @@ def _pickled_texts(data: bytes) -> Iterator[str]:
         start = found.start()
         length = int.from_bytes(data[max(0, start - 4) : start], "little")
         yield data[start : start + length].decode("latin-1")
-
-
-def _code(archive: Archive, name: str) -> Iterator[str]:
-    if name.endswith(".py"):
-        yield archive.read(name).decode("utf-8", "replace")

@@ -18,8 +18,8 @@ from qtool.errors import FileFormatError
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-MAX_ENTRIES = 100_000
-"""A model of 10 000 layers has some 40 000; the table of so many takes 20 MB."""
+MAX_ENTRIES = 50_000
+"""A model of 10 000 layers has some 40 000; reading the table of so many takes a second."""
 MAX_NAME_BYTES = 1024
 MAX_RATIO = 200
 """Of an entry above SMALL_BYTES. Deflate reaches 1032; repetitive JSON and sparse weights stay below 100."""

@@ -3,8 +3,9 @@
 Usage: python -m tests.attacks.run_inspect JOBS RESULTS
 
 JOBS is JSON, a list of {"lines": [[ARGUMENT, ...], ...], "folder": PATH}: the command lines of one process, and the
-folder that it may read. RESULTS gets a list of {"lines": [{"status", "printed", "seconds" (of CPU)}, ...], "peak_bytes" (of the
-process, with the interpreter), "forbidden", "loaded" (modules), "death" (what ended it, if it did not end by itself)}.
+folder that it may read. RESULTS gets a list of {"lines", "peak_bytes" (of the process, and its interpreter),
+"forbidden", "loaded" (modules), "death" (of a process that was ended)}; of each line {"status", "printed", "seconds"
+(of the CPU)}.
 
 The process is watched from within by an audit hook, which sees what Python is about to do: to open a file for writing
 or outside the folder, to start a program, to unpickle, to compile or to run text, to import torch.

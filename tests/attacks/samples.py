@@ -118,8 +118,8 @@ SAMPLES: dict[str, Callable[[], bytes]] = {
     "TorchScript": scripted,
     "ONNX": qdq_model,
     "safetensors": tensors_file,
-    "ExecuTorch": lambda: (PROGRAMS / "xnnpack.pte").read_bytes(),
-    "ExecuTorch in float": lambda: (PROGRAMS / "float.pte").read_bytes(),
+    "ExecuTorch": (PROGRAMS / "xnnpack.pte").read_bytes,
+    "ExecuTorch in float": (PROGRAMS / "float.pte").read_bytes,
 }
 """How each is made, by the name of its format."""
 

@@ -89,6 +89,14 @@ def test_a_function_has_values_for_what_its_caller_leaves_out():
     assert [node.groups for node in model_facts(model_of([call(number=5)], {"w": W}, functions=[body])).nodes] == [5]
 
 
+def test_the_tensors_of_a_function_are_there_once():
+    constant = helper.make_node("Constant", [], ["k"], value=numpy_helper.from_array(W))
+    functions = [function("f", [constant, conv(weight="k")])]
+    found = model_facts(model_of([call("a"), call("b")], {}, functions=functions))
+    assert [node.name for node in found.nodes] == ["a/conv", "b/conv"]
+    assert [tensor.name for tensor in found.tensors] == ["k"]
+
+
 def test_functions_call_functions():
     functions = [function("f", [call("inner", "g")]), function("g", [conv()])]
     assert list(nodes_of(model_of([call()], {"w": W}, functions=functions))) == ["call/inner/conv"]
@@ -156,3 +164,9 @@ def test_a_node_has_the_module_path_that_torch_wrote():
     node.metadata_props.add(key="qtool.node", value="stem")
     assert list(nodes_of(model_of([node], {"w": W}))) == ["stem"]
     assert list(nodes_of(model_of([conv("a"), conv("a"), conv("")], {"w": W}))) == ["a", "a.2", "y"]
+
+
+def test_a_name_that_torch_made_up_gives_way_to_the_modules():
+    nodes = [conv("node_conv2d_1", "stem.0.weight"), conv("node_conv2d_2", "w"), conv("mine", "b.weight")]
+    found = nodes_of(model_of(nodes, {"stem.0.weight": W, "w": W, "b.weight": W}))
+    assert list(found) == ["stem.0", "node_conv2d_2", "mine"]

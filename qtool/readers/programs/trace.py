@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from qtool.readers.facts import Compute, Tensor
 from qtool.readers.programs.graph import Value
 from qtool.readers.programs.tables import SCALAR_TYPES
-from qtool.readers.programs.values import Draft, Grid, Traced
+from qtool.readers.traced import Draft, Grid, Traced
 from qtool.types import Op
 
 if TYPE_CHECKING:

@@ -45,65 +45,79 @@ COLUMNS: Final = (
 )
 """(key, title, whether it holds numbers) of each; what is drawn (None) cannot be sorted by."""
 
+_ALWAYS: Final = frozenset({"number", "node", "op", "as", "size"})
+"""Columns that are there even if they say nothing."""
+
 
 def node_table(nodes: Sequence[NodeReport], findings: Mapping[str, Sequence[Finding]]) -> Markup:
-    """Return the table.
+    """Return the table, with the columns in which any node has something to say.
 
     Args:
         nodes: the nodes.
         findings: of each node's name, what is said of it.
     """
-    head = element("thead", element("tr", *(_heading(*column) for column in COLUMNS)))
-    bodies = [_body(index, node, findings.get(node.name, ())) for index, node in enumerate(nodes, 1)]
+    rows = [_cells(index, node, findings.get(node.name, ())) for index, node in enumerate(nodes, 1)]
+    said = _ALWAYS | {key for row in rows for key, cell in row.items() if cell not in _EMPTY}
+    shown = [column for column in COLUMNS if column[0] in said]
+    bodies = [
+        element("tbody", element("tr", *(row[key] for key, _, _ in shown)), _below(index, node, findings, len(shown)))
+        for index, (node, row) in enumerate(zip(nodes, rows, strict=True), 1)
+    ]
+    head = element("thead", element("tr", *(_heading(*column) for column in shown)))
     return element("div", element("table", head, *bodies, id="nodes"), class_="wide")
 
 
 def _heading(key: str, title: str, holds_numbers: bool | None) -> Markup:
-    return element(
-        "th",
-        title,
-        scope="col",
-        data_key=None if holds_numbers is None else key,
-        class_="num" if holds_numbers else None,
-    )
+    sorted_by = None if holds_numbers is None else key
+    return element("th", title, scope="col", data_key=sorted_by, class_="num" if holds_numbers else None)
 
 
-def _body(index: int, node: NodeReport, findings: Sequence[Finding]) -> Markup:
+def _below(index: int, node: NodeReport, findings: Mapping[str, Sequence[Finding]], num_columns: int) -> Markup:
+    panel = _more(index, node, findings.get(node.name, ()))
+    return element("tr", element("td", panel, colspan=num_columns), class_="more")
+
+
+def _cells(index: int, node: NodeReport, findings: Sequence[Finding]) -> dict[str, Markup]:
+    """Return the cells of a node's row, by column."""
     weight = node.tensor(Role.WEIGHT)
-    worst = worst_margin(node)
-    reach = None if worst is None else worst.worst_pair_sum
     size = stored_bytes(node)
-    severity = findings[0].severity.value if findings else ""
-    details = element("details", element("summary", node.name))
-    row = element(
-        "tr",
-        _number(index, str(index)),
-        element("th", details, scope="row"),
-        element("td", pattern_words(node)),
-        element("td", element("span", compute_words(node), class_="as" if node.is_quantized else "as float")),
-        element("td", input_words(node)),
-        element("td", weight_words(weight)),
-        _number(size, size_words(size) if size else ""),
-        _number(
-            0 if reach is None else abs(reach),
-            "" if reach is None else str(reach),
-            css_class="bad" if worst is not None and worst.num_channels else None,
-        ),
-        _number(
-            0.0 if weight is None or weight.scale_max is None else weight.scale_max,
-            "" if weight is None else span_words(weight.scale_min, weight.scale_max, digits=3),
-        ),
-        element("td", _spark(weight.values if weight else None, f"w{index}", "spark")),
-        element("td", _spark(weight.scales if weight else None, f"s{index}", "spark scales")),
-        _number(len(findings), ", ".join(dict.fromkeys(each.code for each in findings)), css_class=severity or None),
-    )
-    more = element("tr", element("td", _more(index, node, findings), colspan=len(COLUMNS)), class_="more")
-    return element("tbody", row, more)
+    codes = ", ".join(dict.fromkeys(each.code for each in findings))
+    return {
+        "number": _number(index, str(index)),
+        "node": element("th", element("details", element("summary", node.name)), scope="row"),
+        "op": element("td", pattern_words(node)),
+        "as": element("td", element("span", compute_words(node), class_="as" if node.is_quantized else "as float")),
+        "input": element("td", input_words(node)),
+        "weight": element("td", weight_words(weight)),
+        "size": _number(size, size_words(size) if size else ""),
+        "sum": _sum_cell(node),
+        "scale": _scale_cell(weight),
+        "weights": element("td", _spark(weight.values if weight else None, f"w{index}", "spark")),
+        "scales": element("td", _spark(weight.scales if weight else None, f"s{index}", "spark scales")),
+        "findings": _number(len(findings), codes, css_class=findings[0].severity.value if findings else None),
+    }
+
+
+def _sum_cell(node: NodeReport) -> Markup:
+    worst = worst_margin(node)
+    if worst is None or worst.worst_pair_sum is None:
+        return _number(0, "")
+    reach = worst.worst_pair_sum
+    return _number(abs(reach), str(reach), css_class="bad" if worst.num_channels else None)
+
+
+def _scale_cell(weight: TensorReport | None) -> Markup:
+    if weight is None or weight.scale_max is None:
+        return _number(0, "")
+    return _number(weight.scale_max, span_words(weight.scale_min, weight.scale_max, digits=3))
 
 
 def _number(value: float, text: str, *, css_class: str | None = None) -> Markup:
     """Return a cell that is sorted by its value."""
     return element("td", text, class_=css_class, data_v=value if text else "")
+
+
+_EMPTY: Final = frozenset({_number(0, ""), element("td", "")})
 
 
 def _spark(found: Histogram | None, id_: str, css_class: str) -> Markup | None:

@@ -14,7 +14,8 @@
   const valueOf = (body, column) => {
     const cell = body.rows[0].cells[column];
     if (!("v" in cell.dataset)) return cell.textContent;
-    return cell.dataset.v === "" ? null : Number(cell.dataset.v);
+    const value = cell.dataset.v === "" ? NaN : Number(cell.dataset.v);
+    return Number.isNaN(value) ? null : value;
   };
   const compare = (one, other) =>
     typeof one === "string" ? one.localeCompare(other, undefined, { numeric: true }) : one - other;

@@ -30,8 +30,7 @@ def test_a_text_that_is_not_utf8_is_read_with_replacements():
 def test_parts_are_counted_however_often_offsets_lead_to_them():
     root = Flatbuffer(ONE[:-4] + struct.pack("<II", 4, 1600) + b"\0" * 6400, "file").root()
     with pytest.raises(FileFormatError, match="more than 350000 parts"):
-        for _ in range(6000):
-            root.numbers(0, "I")
+        sum(len(root.numbers(0, "I")) for _ in range(6000))
 
 
 def test_strides_follow_the_order_of_dimensions():

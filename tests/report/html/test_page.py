@@ -16,7 +16,7 @@ from qtool.report.html.markup import Markup, element, joined
 from qtool.report.html.page import report_page
 from qtool.report.untrusted import shortened
 from tests.report.hostile_names import NAMES, hostile_report
-from tests.report.sample_reports import large_report, quantized_node, sample_nodes, sample_report
+from tests.report.sample_reports import float_node, large_report, quantized_node, sample_nodes, sample_report
 
 TAGS = {
     "html", "head", "meta", "title", "style", "body", "main", "header", "section", "article", "div", "span", "p", "h1",
@@ -155,6 +155,14 @@ def test_a_report_on_nothing_is_a_page_too():
     text = " ".join(Page(report_page(empty)).texts)
     assert "None." in text
     assert "Saturation margin" not in text
+
+
+def test_columns_that_say_nothing_are_left_out():
+    nodes = (float_node("act", "silu has no int8 kernel"),)
+    page = report_page(sample_report(nodes, findings=()))
+    keys = [value for name, value in Page(page).attributes if name == "data-key"]
+    assert keys == ["number", "node", "op", "as", "size"]
+    assert 'colspan="5"' in page
 
 
 def test_a_comparison_tells_what_changed():

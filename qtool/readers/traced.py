@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from qtool.types import Op
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Grid:
     """How codes stand for numbers, as far as the graph was followed; becomes a `Quantization`.
 
@@ -57,6 +57,7 @@ class Traced:
         is_transposed: it is a stored matrix, turned.
         is_scale: it was chosen from data while running.
         factor: it was multiplied by this number, as the first step of quantizing.
+        ends: the integers it was clamped to.
         makers: the nodes whose results it was computed from.
         is_result: it is the result of its one maker, and not computed further.
     """
@@ -70,6 +71,7 @@ class Traced:
     is_transposed: bool = False
     is_scale: bool = False
     factor: float | None = None
+    ends: tuple[int, int] | None = None
     makers: tuple[Draft, ...] = ()
     is_result: bool = False
 
@@ -81,6 +83,7 @@ class Draft:
     Attributes:
         is_layer: it multiplies by a weight.
         is_stamped: the file says that it is an int8 node.
+        says: how it computes, where its op tells; else its tensors do.
         others: as of `Node`.
     """
 
@@ -96,6 +99,9 @@ class Draft:
     is_layer: bool = False
     is_stamped: bool = False
     is_weight_in_out: bool = False
+    packed_class: str | None = None
+    says: Compute | None = None
+    note: str = ""
 
     def node(self) -> Node:
         """Return what is known of it."""
@@ -109,11 +115,15 @@ class Draft:
             activation=self.activation,
             groups=self.groups,
             is_weight_in_out=self.is_weight_in_out,
+            packed_class=self.packed_class,
+            note=self.note,
             reads=tuple(dict.fromkeys(maker.name for maker in makers)),
         )
 
     def compute(self) -> Compute:
         """Return how it computes."""
+        if self.says is not None:
+            return self.says
         grids = [value.grid for value in self.inputs]
         if not self.is_layer:
             is_static = bool(grids) and all(grids) and (self.output is not None or self.is_stamped)
