@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from qtool.readers.archive import Archive, not_an_archive
+from qtool.readers.compiled import compiled_model
+from qtool.readers.executorch.file import is_executorch, open_executorch
 from qtool.readers.facts import NO_MODEL, FileKind
 from qtool.readers.onnx_file import is_onnx
 from qtool.readers.onnx_graph import open_onnx
@@ -14,6 +16,7 @@ from qtool.readers.pickles.checkpoint import read_checkpoint
 from qtool.readers.pickles.older_form import is_pickle, open_pickle
 from qtool.readers.programs.model import program_model
 from qtool.readers.qtool_file import archive_facts
+from qtool.readers.safetensors.file import is_safetensors, open_safetensors
 from qtool.readers.scripts.model import script_model
 from qtool.readers.source import OpenModel, opened_source
 
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 PLAIN_FORMATS: tuple[tuple[Callable[[Source], bool], Callable[[Source], OpenModel]], ...] = (
     (is_onnx, open_onnx),
     (is_pickle, open_pickle),
+    (is_executorch, open_executorch),
+    (is_safetensors, open_safetensors),
 )
 """Formats that are no archives: how to tell one, and who reads it."""
 
@@ -34,6 +39,7 @@ MODELS_IN_ARCHIVES: dict[FileKind, Callable[[Archive], ModelFacts]] = {
     FileKind.PT2: program_model,
     FileKind.CHECKPOINT: read_checkpoint,
     FileKind.MODULE: read_checkpoint,
+    FileKind.AOTI: compiled_model,
     FileKind.TORCHSCRIPT: script_model,
 }
 """Who reads the model in an archive, by what the archive is."""

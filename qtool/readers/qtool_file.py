@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from qtool.errors import FileFormatError
 from qtool.readers.archive import read_archive
+from qtool.readers.compiled import FOLDER, compiled_marks
 from qtool.readers.facts import FileFacts, FileKind, StampProblem, StampProblemKind
 from qtool.readers.marks import NOTHING, GraphFacts
 from qtool.readers.pickled import STATE_DICT, WHOLE_MODULE
@@ -32,6 +33,10 @@ _WITHOUT_STAMP = {
     FileKind.PT2: (
         "it is an exported program that qtool did not write, or that another program saved again: make it anew, with "
         "qtool prepare from the float model or qtool convert from the prepared file"
+    ),
+    FileKind.AOTI: (
+        "it is a library that AOTInductor compiled, which torch would load into the process: give the float model it "
+        "came from to qtool prepare"
     ),
     FileKind.TORCHSCRIPT: (
         "it is a TorchScript archive, which torch.jit.load runs: give the float model it came from to qtool prepare"
@@ -131,7 +136,11 @@ def stamp_from(text: bytes) -> Stamp | StampProblem:
 
 
 def _graph_facts(archive: Archive, kind: FileKind) -> GraphFacts:
-    readers = {FileKind.PT2: program_facts, FileKind.TORCHSCRIPT: script_facts}
+    readers = {
+        FileKind.PT2: program_facts,
+        FileKind.TORCHSCRIPT: script_facts,
+        FileKind.AOTI: compiled_marks,
+    }
     reader = readers.get(kind)
     return NOTHING if reader is None else reader(archive)
 
@@ -145,6 +154,8 @@ def _kind(archive: Archive) -> FileKind:
     names = archive.names
     if any(name.startswith("models/") and name.endswith(".json") for name in names):
         return FileKind.PT2
+    if any(name.startswith(FOLDER) for name in names):
+        return FileKind.AOTI
     if PICKLE_ENTRY not in names:
         return FileKind.ZIP
     if any(name.startswith("code/") for name in names):

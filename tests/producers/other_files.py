@@ -175,7 +175,8 @@ QTOOL: tuple[Producer, ...] = (
     ),
 )
 EXECUTORCH: tuple[Producer, ...] = (
-    producer("executorch: float", kept("float.pte"), FileKind.EXECUTORCH, "", THREE, quick=True),
-    producer("executorch: XNNPACK in int8", kept("xnnpack.pte"), FileKind.EXECUTORCH, "", {}, quick=True),
+    producer("executorch: float", kept("float.pte"), FileKind.EXECUTORCH, "ExecuTorch", THREE, quick=True),
+    producer("executorch: int8", kept("quantized.pte"), FileKind.EXECUTORCH, "ExecuTorch", INT8, CHANNEL, quick=True),
+    producer("executorch: XNNPACK in int8", kept("xnnpack.pte"), FileKind.EXECUTORCH, "ExecuTorch", {}, quick=True),
 )
 PRODUCERS = TORCHAO + SAFETENSORS + QTOOL + EXECUTORCH
