@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 

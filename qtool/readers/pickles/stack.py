@@ -48,6 +48,7 @@ class Stack:
         "_num_unusual_keys",
         "below",
         "data",
+        "frame_end",
         "items",
         "memo",
         "names",
