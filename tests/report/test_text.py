@@ -20,7 +20,7 @@ REPORTS = {
         sample_file(backend="onednn", isa=Isa.VNNI, reduced=NOTHING, safe=["head"]), isa="no-vnni"
     ),
     "mixed": inspect_file(sample_file(backend="onednn", isa=Isa.VNNI, reduced=frozenset({"stem"}))),
-    "unknown": inspect_file(zip_bytes({"data.pkl": b"", "data/0": b""})),
+    "unknown": inspect_file(zip_bytes({"data.pkl": b"\x80\x02}.", "data/0": b""})),
     "not_calibrated": inspect_file(
         file_bytes(sample_stamp(sample_plan(), stage=Stage.PREPARED, calibrated=False), sample_plan())
     ),

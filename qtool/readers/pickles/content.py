@@ -22,7 +22,7 @@ MAX_NAME_CHARACTERS: Final = 1000
 MAX_CHARACTERS: Final = 16_000_000
 """Of all names that are kept."""
 
-MAX_VALUES: Final = 60_000
+MAX_VALUES: Final = 40_000
 """Tensors and plain values that are kept. A checkpoint of 5000 parameters with an optimizer has some 20 000."""
 
 MAX_PARTS: Final = 200_000

@@ -68,10 +68,14 @@ def _rows(archive: Archive, table: str, folder: str) -> Iterator[Tensor]:
             raise FileFormatError(msg)
         meta = row.get("tensor_meta")
         known = isinstance(meta, dict) and isinstance(meta.get("dtype"), int) and meta["dtype"] in SCALAR_TYPES
-        yield _tensor(archive, name, folder + path, meta) if known else _unknown(archive, name, folder + path)
+        if not known:
+            yield _unknown(archive, name, folder + path)
+        else:
+            yield _tensor(archive, name, None if row.get("use_pickle") else folder + path, meta)
 
 
-def _tensor(archive: Archive, name: str, entry: str, meta: dict[str, Any]) -> Tensor:
+def _tensor(archive: Archive, name: str, entry: str | None, meta: dict[str, Any]) -> Tensor:
+    """Return the tensor of a row; one that is pickled in its entry (None here) has no bytes that are read."""
     dtype = SCALAR_TYPES[meta["dtype"]]
     try:
         shape = _numbers(meta, "sizes")
@@ -80,7 +84,7 @@ def _tensor(archive: Archive, name: str, entry: str, meta: dict[str, Any]) -> Te
     except ValueError as error:
         msg = f"{archive.where}: the record of tensor {name[:80]!r} states {error}"
         raise FileFormatError(msg) from error
-    place = _place(archive, name, entry, BITS[dtype] // 8, (shape, strides, offset))
+    place = None if entry is None else _place(archive, name, entry, BITS[dtype] // 8, (shape, strides, offset))
     return Tensor(
         name=name, dtype=dtype, shape=shape, place=place, strides=None if _is_c_order(shape, strides) else strides
     )

@@ -40,6 +40,8 @@ _START: Final = re.compile(rb".{8}[{\[]\s*[\"{}\[\]]", re.S)
 """Eight bytes of length, and the beginning of a JSON object; a list is refused by name."""
 _LENGTH_BYTES: Final = 8
 _MAX_HEADER_BYTES: Final = 100_000_000
+_MAX_TENSORS: Final = 50_000
+"""Models of 70 thousand millions of weights have a thousand; more rows than this take more than two seconds."""
 _MAX_DIMENSIONS: Final = 64
 _MAX_SIZE: Final = 2**63 - 1
 _METADATA: Final = "__metadata__"
@@ -111,6 +113,8 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _tensors(source: Source, rows: Mapping[str, Any], start: int) -> list[Tensor]:
     """Return the tensors; together they are all bytes behind the header, each once."""
+    if len(rows) > _MAX_TENSORS:
+        raise _damaged(source, f"it has {len(rows)} tensors; at most {_MAX_TENSORS} are read")
     found = [_tensor(source, name, row, start) for name, row in rows.items()]
     end = start
     for first, last, name in sorted((*_ends(tensor), tensor.name) for tensor in found):

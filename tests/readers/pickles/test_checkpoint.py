@@ -179,9 +179,7 @@ def test_a_storage_that_is_not_there_is_a_risk():
 
 
 def test_a_storage_that_is_too_short_is_an_error():
-    with pytest.raises(
-        FileFormatError, match=r"data: tensor '0.weight' takes bytes 0\.\.8192 of a storage that has 100"
-    ):
+    with pytest.raises(FileFormatError, match=r"data: storage '0' is said to have 8192 bytes, and has 100"):
         facts_of(changed(saved(mlp().state_dict()), data__0=b"\0" * 100))
 
 
