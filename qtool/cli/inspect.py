@@ -13,12 +13,11 @@ from qtool.cli.terminal import has_color, width_of
 from qtool.errors import EXIT_FINDINGS, UsageError
 from qtool.inspection.asked import FAIL_ON
 from qtool.inspection.codes import Severity
-from qtool.inspection.compare import Sameness
 from qtool.inspection.explain import explained
 from qtool.inspection.findings import Outcome
-from qtool.report.forms import Form, Look, written
+from qtool.report.forms import Form, written
+from qtool.report.look import Look
 from qtool.workflows.atomic_file import check_writable, write_atomically
-from qtool.workflows.compare import compare
 from qtool.workflows.inspect import inspect
 
 if TYPE_CHECKING:
@@ -105,6 +104,9 @@ def command(
         found = inspect(first, **asked)
         is_fine = found.outcome is Outcome.OK
     else:
+        from qtool.inspection.compare import Sameness
+        from qtool.workflows.compare import compare
+
         found = compare(first, read_input(other), **asked)
         is_fine = found.sameness is Sameness.EQUAL
     with claimed_stdout() as stdout:

@@ -1,4 +1,4 @@
-"""Opens any model file: told by its content, and read by who knows its format."""
+"""Opens any model file: told by its content, and read by who knows its format, who is imported for it alone."""
 
 from __future__ import annotations
 
@@ -7,42 +7,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from qtool.readers.archive import Archive, not_an_archive
-from qtool.readers.compiled import compiled_model
-from qtool.readers.executorch.file import is_executorch, open_executorch
+from qtool.readers.beginnings import is_executorch, is_pickle, is_safetensors
 from qtool.readers.facts import NO_MODEL, FileKind
 from qtool.readers.onnx_file import is_onnx
-from qtool.readers.onnx_graph import open_onnx
-from qtool.readers.pickles.checkpoint import read_checkpoint
-from qtool.readers.pickles.older_form import is_pickle, open_pickle
-from qtool.readers.programs.model import program_model
 from qtool.readers.qtool_file import archive_facts
-from qtool.readers.safetensors.file import is_safetensors, open_safetensors
-from qtool.readers.scripts.model import script_model
 from qtool.readers.source import OpenModel, opened_source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from qtool.readers.facts import ModelFacts
     from qtool.readers.source import Source
-
-PLAIN_FORMATS: tuple[tuple[Callable[[Source], bool], Callable[[Source], OpenModel]], ...] = (
-    (is_onnx, open_onnx),
-    (is_pickle, open_pickle),
-    (is_executorch, open_executorch),
-    (is_safetensors, open_safetensors),
-)
-"""Formats that are no archives: how to tell one, and who reads it."""
-
-MODELS_IN_ARCHIVES: dict[FileKind, Callable[[Archive], ModelFacts]] = {
-    FileKind.PT2: program_model,
-    FileKind.CHECKPOINT: read_checkpoint,
-    FileKind.MODULE: read_checkpoint,
-    FileKind.AOTI: compiled_model,
-    FileKind.TORCHSCRIPT: script_model,
-}
-"""Who reads the model in an archive, by what the archive is."""
 
 
 @contextmanager
@@ -57,15 +33,54 @@ def opened_model(source: Path | bytes) -> Iterator[OpenModel]:
         FileFormatError: no kind of file that is known, damaged, or refused; see docs/security.md.
     """
     with opened_source(source) as file:
-        readers = [reader for is_format, reader in PLAIN_FORMATS if is_format(file)]
-        yield readers[0](file) if readers else _open_archive(file)
+        yield _open_plain(file) or _open_archive(file)
+
+
+def _open_plain(source: Source) -> OpenModel | None:
+    """Open a file in a format that is no archive; return None of any other."""
+    if is_onnx(source):
+        from qtool.readers.onnx_graph import open_onnx
+
+        return open_onnx(source)
+    if is_pickle(source):
+        from qtool.readers.pickles.older_form import open_pickle
+
+        return open_pickle(source)
+    if is_executorch(source):
+        from qtool.readers.executorch.file import open_executorch
+
+        return open_executorch(source)
+    if is_safetensors(source):
+        from qtool.readers.safetensors.file import open_safetensors
+
+        return open_safetensors(source)
+    return None
 
 
 def _open_archive(source: Source) -> OpenModel:
     with not_an_archive(source):
         archive = Archive(source.file, source.where)
     facts = archive_facts(archive)
-    reader = MODELS_IN_ARCHIVES.get(facts.kind)
-    model = NO_MODEL if reader is None else reader(archive)
+    model = _model_in(archive, facts.kind)
     risks = tuple(dict.fromkeys((*facts.risks, *model.risks)))
     return OpenModel(dataclasses.replace(facts, model=model, risks=risks), archive.blocks)
+
+
+def _model_in(archive: Archive, kind: FileKind) -> ModelFacts:
+    if kind is FileKind.PT2:
+        from qtool.readers.programs.model import program_model
+
+        return program_model(archive)
+    if kind is FileKind.TORCHSCRIPT:
+        from qtool.readers.scripts.model import script_model
+
+        return script_model(archive)
+    if kind is FileKind.AOTI:
+        from qtool.readers.compiled import compiled_model
+
+        return compiled_model(archive)
+    if kind in (FileKind.CHECKPOINT, FileKind.MODULE):
+        from qtool.readers.pickles.checkpoint import read_checkpoint
+
+        return read_checkpoint(archive)
+    return NO_MODEL

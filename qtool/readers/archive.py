@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from qtool.errors import FileFormatError
 from qtool.readers.onnx_file import onnx_note
-from qtool.readers.pickled import LOOKED_AT_BYTES, pickle_note
 from qtool.readers.source import BLOCK_BYTES, Source, opened
 from qtool.readers.zip_directory import DEFLATED, Entry, read_directory
 from qtool.stamp import bounded_json
@@ -217,10 +216,11 @@ def not_an_archive(source: Source) -> Iterator[None]:
 
 def _start_note(source: Source) -> str | None:
     """Return what a file is that is no zip, told from its first bytes; None if that says nothing."""
-    start = source.read(0, min(source.num_bytes, LOOKED_AT_BYTES))
-    if not start:
+    if not source.num_bytes:
         return "an empty file; whatever should have written it failed, and its message says why"
-    return pickle_note(start)
+    from qtool.readers.pickled import LOOKED_AT_BYTES, pickle_note
+
+    return pickle_note(source.read(0, min(source.num_bytes, LOOKED_AT_BYTES)))
 
 
 def _common_root(names: list[str]) -> str:

@@ -11,6 +11,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Final
 
+from qtool.readers.entries import COMPILED_FOLDER
 from qtool.readers.facts import BITS, ModelFacts, Tensor
 from qtool.readers.marks import MARK, GraphFacts, collect
 from qtool.readers.programs.tables import stored_tensors
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from qtool.readers.archive import Archive
 
-FOLDER: Final = "data/aotinductor/"
 
 _CONSTANT: Final = re.compile(
     r"constants_info_\[(\d{1,9})\]\.(dtype|shape|original_fqn|name) = "
@@ -40,7 +40,7 @@ _MAX_SHOWN: Final = 40
 
 def compiled_marks(archive: Archive) -> GraphFacts:
     """Return the marks that stand as texts in the sources and libraries of a package."""
-    texts = [text for name in archive.names if name.startswith(FOLDER) for text in _marks(archive, name)]
+    texts = [text for name in archive.names if name.startswith(COMPILED_FOLDER) for text in _marks(archive, name)]
     return GraphFacts(collect(texts[:_MAX_MARKS]))
 
 
@@ -106,7 +106,7 @@ def _shape(text: str) -> tuple[int, ...] | None:
 
 def _target(archive: Archive) -> Iterable[str]:
     for name in archive.names:
-        if name.startswith(FOLDER) and name.endswith(_TARGET):
+        if name.startswith(COMPILED_FOLDER) and name.endswith(_TARGET):
             said = archive.json(name)
             words = [said.get(key) for key in _KEYS] if isinstance(said, dict) else []
             yield from (word[:_MAX_SHOWN] for word in words if isinstance(word, str) and word)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from qtool.readers.advice import STATE_DICT, WHOLE_MODULE
 from qtool.readers.pickles.machine import names_in
 from qtool.readers.pickles.names import is_harmless
 
@@ -20,14 +21,6 @@ _OLDER_MAGIC: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 
 _PICKLES: Final = 4
 """In that form, one after the other: this number, a version, sizes of types, and what was saved."""
-
-WHOLE_MODULE: Final = (
-    "qtool never unpickles one. Where its class can be imported, load it and give the float model to qtool.prepare, or "
-    "save what qtool.convert returned with qtool.save"
-)
-STATE_DICT: Final = (
-    "it holds weights and no program: name it in model.checkpoint of a config, and let qtool prepare read it"
-)
 
 
 def pickled_class(data: bytes) -> str | None:

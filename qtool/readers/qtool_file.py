@@ -9,16 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qtool.errors import FileFormatError
+from qtool.readers.advice import WITHOUT_STAMP
 from qtool.readers.archive import read_archive
-from qtool.readers.compiled import FOLDER, compiled_marks
+from qtool.readers.entries import COMPILED_FOLDER, PICKLE_ENTRY
 from qtool.readers.facts import FileFacts, FileKind, StampProblem, StampProblemKind
 from qtool.readers.marks import NOTHING, GraphFacts
-from qtool.readers.pickled import STATE_DICT, WHOLE_MODULE
-from qtool.readers.pickles.checkpoint import PICKLE_ENTRY, holds_object
-from qtool.readers.program_marks import program_facts
 from qtool.readers.program_risks import find_risks
 from qtool.readers.programs.tables import stored_tensors
-from qtool.readers.script_marks import script_facts
 from qtool.stamp.digest import combine_digests
 from qtool.stamp.schema import CONFIG_ENTRY, PLAN_ENTRY, STAMP_ENTRY, Stamp, from_json
 from qtool.stamp.strict_json import NewerVersionError
@@ -27,24 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qtool.readers.archive import Archive
-
-
-_WITHOUT_STAMP = {
-    FileKind.PT2: (
-        "it is an exported program that qtool did not write, or that another program saved again: make it anew, with "
-        "qtool prepare from the float model or qtool convert from the prepared file"
-    ),
-    FileKind.AOTI: (
-        "it is a library that AOTInductor compiled, which torch would load into the process: give the float model it "
-        "came from to qtool prepare"
-    ),
-    FileKind.TORCHSCRIPT: (
-        "it is a TorchScript archive, which torch.jit.load runs: give the float model it came from to qtool prepare"
-    ),
-    FileKind.CHECKPOINT: f"it is a checkpoint of torch.save: {STATE_DICT}",
-    FileKind.MODULE: f"it is a whole module, pickled by torch.save: {WHOLE_MODULE}",
-}
-"""What to do with a file without a stamp."""
 
 
 def read_qtool_file(source: Path | bytes, *, where: str | None = None) -> FileFacts:
@@ -99,7 +78,7 @@ def check_loadable(file: FileFacts) -> Stamp:
     if file.stamp is None:
         problem = file.stamp_problem or StampProblem(StampProblemKind.MISSING, "it has no stamp")
         is_missing = problem.kind is StampProblemKind.MISSING
-        note = f"; {_WITHOUT_STAMP.get(file.kind, 'only files that qtool wrote are loaded')}" if is_missing else ""
+        note = f"; {WITHOUT_STAMP.get(file.kind, 'only files that qtool wrote are loaded')}" if is_missing else ""
         msg = f"{file.where}: {problem.message}{note}"
         raise FileFormatError(msg)
     if not file.is_content_verified:
@@ -136,13 +115,19 @@ def stamp_from(text: bytes) -> Stamp | StampProblem:
 
 
 def _graph_facts(archive: Archive, kind: FileKind) -> GraphFacts:
-    readers = {
-        FileKind.PT2: program_facts,
-        FileKind.TORCHSCRIPT: script_facts,
-        FileKind.AOTI: compiled_marks,
-    }
-    reader = readers.get(kind)
-    return NOTHING if reader is None else reader(archive)
+    if kind is FileKind.PT2:
+        from qtool.readers.program_marks import program_facts
+
+        return program_facts(archive)
+    if kind is FileKind.TORCHSCRIPT:
+        from qtool.readers.script_marks import script_facts
+
+        return script_facts(archive)
+    if kind is FileKind.AOTI:
+        from qtool.readers.compiled import compiled_marks
+
+        return compiled_marks(archive)
+    return NOTHING
 
 
 def _read_text(archive: Archive, name: str) -> str | None:
@@ -154,10 +139,12 @@ def _kind(archive: Archive) -> FileKind:
     names = archive.names
     if any(name.startswith("models/") and name.endswith(".json") for name in names):
         return FileKind.PT2
-    if any(name.startswith(FOLDER) for name in names):
+    if any(name.startswith(COMPILED_FOLDER) for name in names):
         return FileKind.AOTI
     if PICKLE_ENTRY not in names:
         return FileKind.ZIP
     if any(name.startswith("code/") for name in names):
         return FileKind.TORCHSCRIPT
+    from qtool.readers.pickles.checkpoint import holds_object
+
     return FileKind.MODULE if holds_object(archive) else FileKind.CHECKPOINT

@@ -12,7 +12,8 @@ from qtool.inspection.compare import Sameness
 from qtool.report.comparison_words import change_rows, node_line, sameness_words
 from qtool.report.console import render
 from qtool.report.finding_groups import finding_groups
-from qtool.report.text import DEFAULT_WIDTH, finding_parts
+from qtool.report.look import DEFAULT_WIDTH
+from qtool.report.text import finding_parts
 from qtool.report.untrusted import shortened
 
 if TYPE_CHECKING:

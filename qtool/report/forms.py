@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from qtool.inspection.findings import Report
-from qtool.report.comparison_json import comparison_to_json
-from qtool.report.comparison_markdown import comparison_to_markdown
-from qtool.report.comparison_text import render_comparison
-from qtool.report.html.comparison import comparison_page
-from qtool.report.html.page import report_page
-from qtool.report.json_report import to_json
-from qtool.report.markdown import to_markdown
-from qtool.report.text import DEFAULT_WIDTH, render_text
+from qtool.report.look import USUAL_LOOK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from qtool.inspection.compare import Comparison
+    from qtool.report.look import Look
 
 
 class Form(StrEnum):
@@ -31,38 +22,42 @@ class Form(StrEnum):
     HTML = "html"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Look:
-    """How text is to look; other forms look the same everywhere.
-
-    Attributes:
-        verbose: leave nothing out.
-        width: columns that a line may have.
-        color: write ANSI colours.
-    """
-
-    verbose: bool = False
-    width: int = DEFAULT_WIDTH
-    color: bool = False
-
-
-USUAL_LOOK: Final = Look()
-
-_REPORTS: dict[Form, Callable[[Report, Look], str]] = {
-    Form.TEXT: lambda found, look: render_text(found, verbose=look.verbose, width=look.width, color=look.color),
-    Form.JSON: lambda found, _: to_json(found),
-    Form.MARKDOWN: lambda found, _: to_markdown(found),
-    Form.HTML: lambda found, _: report_page(found),
-}
-
-_COMPARISONS: dict[Form, Callable[[Comparison, Look], str]] = {
-    Form.TEXT: lambda found, look: render_comparison(found, verbose=look.verbose, width=look.width, color=look.color),
-    Form.JSON: lambda found, _: comparison_to_json(found),
-    Form.MARKDOWN: lambda found, _: comparison_to_markdown(found),
-    Form.HTML: lambda found, _: comparison_page(found),
-}
-
-
 def written(found: Report | Comparison, form: Form, look: Look = USUAL_LOOK) -> str:
-    """Return a report or a comparison in a form."""
-    return _REPORTS[form](found, look) if isinstance(found, Report) else _COMPARISONS[form](found, look)
+    """Return a report or a comparison in a form; who writes the others is not imported."""
+    return _report(found, form, look) if isinstance(found, Report) else _comparison(found, form, look)
+
+
+def _report(found: Report, form: Form, look: Look) -> str:
+    if form is Form.JSON:
+        from qtool.report.json_report import to_json
+
+        return to_json(found)
+    if form is Form.MARKDOWN:
+        from qtool.report.markdown import to_markdown
+
+        return to_markdown(found)
+    if form is Form.HTML:
+        from qtool.report.html.page import report_page
+
+        return report_page(found)
+    from qtool.report.text import render_text
+
+    return render_text(found, verbose=look.verbose, width=look.width, color=look.color)
+
+
+def _comparison(found: Comparison, form: Form, look: Look) -> str:
+    if form is Form.JSON:
+        from qtool.report.comparison_json import comparison_to_json
+
+        return comparison_to_json(found)
+    if form is Form.MARKDOWN:
+        from qtool.report.comparison_markdown import comparison_to_markdown
+
+        return comparison_to_markdown(found)
+    if form is Form.HTML:
+        from qtool.report.html.comparison import comparison_page
+
+        return comparison_page(found)
+    from qtool.report.comparison_text import render_comparison
+
+    return render_comparison(found, verbose=look.verbose, width=look.width, color=look.color)

@@ -16,6 +16,7 @@ from qtool.readers.facts import Role
 from qtool.report.chosen_nodes import nodes_that_matter
 from qtool.report.console import render
 from qtool.report.finding_groups import finding_groups
+from qtool.report.look import DEFAULT_WIDTH
 from qtool.report.node_lines import node_lines
 from qtool.report.node_table import NodeCells, TensorCells, node_table
 from qtool.report.node_words import compute_words, note_words, pattern_words, seen_words
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from qtool.inspection.nodes import NodeReport, TensorReport
     from qtool.report.finding_groups import FindingGroup
 
-DEFAULT_WIDTH = 100
 
 _OUTCOME_STYLES = {Outcome.OK: "bold green", Outcome.FINDINGS: "bold red"}
 _SEVERITY_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold blue"}

@@ -6,7 +6,6 @@ Source: executorch/schema/program.fbs and executorch/exir/_serialize/_program.py
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 from qtool.errors import FileFormatError
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from qtool.readers.facts import Node, Tensor
     from qtool.readers.source import Source
 
-_START: Final = re.compile(rb".{4}ET\d\d", re.S)
 _HEADER_AT: Final = 8
 _HEADER_BYTES: Final = 32
 _MAGIC: Final = b"eh00"
@@ -38,11 +36,6 @@ _LIBRARY: Final = "_so_blob"
 Source: executorch/backends/aoti/aoti_backend.py."""
 _MAX_LINES: Final = 20
 _MAX_SHOWN: Final = 80
-
-
-def is_executorch(source: Source) -> bool:
-    """Return whether a file is an ExecuTorch program, or looks as if it should be."""
-    return bool(_START.match(source.read(0, min(source.num_bytes, _HEADER_AT))))
 
 
 def open_executorch(source: Source) -> OpenModel:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from qtool.readers.entries import PICKLE_ENTRY
 from qtool.readers.facts import Place
 from qtool.readers.pickles.machine import MAX_PICKLE_BYTES, outermost, read_pickle
 from qtool.readers.pickles.model import StoredBytes, is_object, model_facts
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from qtool.readers.archive import Archive
     from qtool.readers.facts import ModelFacts
 
-PICKLE_ENTRY: Final = "data.pkl"
 _BYTE_ORDER: Final = "byteorder"
 _LOOKED_AT_BYTES: Final = 4096
 _MAX_ORDER_BYTES: Final = 100

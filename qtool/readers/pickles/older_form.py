@@ -8,10 +8,10 @@ Source: torch/serialization.py, `_legacy_save` and `_legacy_load`.
 from __future__ import annotations
 
 import hashlib
-import re
 from typing import TYPE_CHECKING, Final
 
 from qtool.errors import FileFormatError
+from qtool.readers.beginnings import is_tar
 from qtool.readers.facts import BITS, FileFacts, FileKind, ModelFacts, Place, StampProblem, StampProblemKind
 from qtool.readers.pickles.machine import MAX_PICKLE_BYTES, Pickled, read_pickle
 from qtool.readers.pickles.model import StoredBytes, is_object, model_facts
@@ -28,23 +28,7 @@ _HEADERS: Final = 3
 _COUNT_BYTES: Final = 8
 _MAX_HEADER_BYTES: Final = 4096
 _NO_STAMP: Final = StampProblem(StampProblemKind.MISSING, "it has no stamp")
-_LAST_PROTOCOL: Final = 5
-_NAMES_FIRST: Final = re.compile(rb"[(\]}]*c[A-Za-z_][\w.]*\n[A-Za-z_][\w.]*\n")
 _START_BYTES: Final = 512
-_TAR_OFFSET: Final = 257
-_TAR_MAGIC: Final = b"ustar"
-_TAR_FIRST: Final = (b"storages", b"./storages", b"sys_info", b"./sys_info")
-"""First entry of the oldest form."""
-
-
-def is_pickle(source: Source) -> bool:
-    """Return whether a file begins like a pickle, or is the tar form of torch.save.
-
-    All pickles since protocol 2 begin with its number; of older ones those that name something first are told.
-    """
-    start = source.read(0, min(source.num_bytes, _START_BYTES))
-    has_number = len(start) > 2 and start[0] == 0x80 and 1 <= start[1] <= _LAST_PROTOCOL
-    return has_number or bool(_NAMES_FIRST.match(start)) or _is_tar(start)
 
 
 def open_pickle(source: Source) -> OpenModel:
@@ -54,7 +38,7 @@ def open_pickle(source: Source) -> OpenModel:
         FileFormatError: it cannot be read, or its storages are cut off.
     """
     start = source.read(0, min(source.num_bytes, _START_BYTES))
-    if _is_tar(start):
+    if is_tar(source):
         msg = (
             f"{source.where}: a file of torch.save in its oldest form, a tar of before torch 0.4, which is not read; "
             "load it with torch.load(..., weights_only=False) where you trust it, and save its state_dict() again"
@@ -78,11 +62,6 @@ def open_pickle(source: Source) -> OpenModel:
         model=model,
     )
     return OpenModel(facts, source.blocks)
-
-
-def _is_tar(start: bytes) -> bool:
-    """Return whether a file that begins so is the oldest form of torch.save, a tar file."""
-    return start[_TAR_OFFSET:].startswith(_TAR_MAGIC) and start.startswith(_TAR_FIRST)
 
 
 def _plain(source: Source, data: bytes) -> tuple[FileKind, ModelFacts]:

@@ -6,7 +6,6 @@ Source: https://github.com/huggingface/safetensors, "Format" in the README and `
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 from qtool.errors import FileFormatError
@@ -36,8 +35,6 @@ DTYPES: Final = {
     "F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
 }  # fmt: skip
 
-_START: Final = re.compile(rb".{8}[{\[]\s*[\"{}\[\]]", re.S)
-"""Eight bytes of length, and the beginning of a JSON object; a list is refused by name."""
 _LENGTH_BYTES: Final = 8
 _MAX_HEADER_BYTES: Final = 100_000_000
 _MAX_TENSORS: Final = 50_000
@@ -47,11 +44,6 @@ _MAX_SIZE: Final = 2**63 - 1
 _METADATA: Final = "__metadata__"
 _MAX_SHOWN: Final = 80
 _MAX_LINES: Final = 20
-
-
-def is_safetensors(source: Source) -> bool:
-    """Return whether a file is in the safetensors format, or looks as if it should be."""
-    return bool(_START.match(source.read(0, min(source.num_bytes, 64))))
 
 
 def open_safetensors(source: Source) -> OpenModel:
