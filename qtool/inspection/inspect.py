@@ -95,7 +95,7 @@ def _measured(model: OpenModel, asked: Asked) -> tuple[Report, tuple[JoinedNode,
         content=_content(file),
         target=asked.target(stamp),
         findings=(),
-        producer=file.model.producer,
+        producer=_producer(file),
         form=file.model.form,
         nodes=tuple(node.report for node in joined),
         num_tensors=len(file.model.tensors),
@@ -107,6 +107,14 @@ def _measured(model: OpenModel, asked: Asked) -> tuple[Report, tuple[JoinedNode,
         not_understood=(*file.model.not_understood, *meter.problems),
     )
     return report, joined
+
+
+def _producer(file: FileFacts) -> str | None:
+    """Return who made the file: qtool where its stamp says so, with whose writer."""
+    writer = file.model.producer
+    if file.stamp is None or (writer or "").startswith("qtool"):
+        return writer
+    return f"qtool {file.stamp.tool_version}{f', with {writer}' if writer else ''}"
 
 
 # numpy takes as long to import as all the rest to run: it is needed only where there are weights to look at.

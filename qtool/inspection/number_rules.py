@@ -16,27 +16,35 @@ if TYPE_CHECKING:
     from qtool.inspection.codes import Code, Finding
     from qtool.inspection.nodes import NodeReport, TensorReport
 
-_COUNTED: Final[tuple[tuple[Code, str, str], ...]] = (
-    (codes.BAD_SCALE, "num_scales_not_positive", "scales are 0, negative, infinite or NaN"),
-    (codes.DENORMAL_SCALE, "num_scales_denormal", "scales are below 2^-126: CPUs may take them for 0"),
-    (codes.BAD_ZERO_POINT, "num_zero_points_outside", "zero points lie outside its codes"),
-    (codes.BAD_ZERO_POINT, "num_zero_points_fractional", "zero points are no integers"),
-    (codes.BIAS_SCALE, "num_scales_not_product", "scales are not the input's scale times the weight's"),
-    (codes.BIAS_RANGE, "num_biases_outside", "values do not fit int32 in units of input scale times weight scale"),
-    (codes.DEAD_CHANNEL, "num_dead_channels", "output channels have no code but that of 0.0"),
-    (codes.NOT_FINITE, "num_values_not_finite", "values are infinite or NaN"),
+_COUNTED: Final[tuple[tuple[Code, str, str, str, str], ...]] = (
+    (codes.BAD_SCALE, "num_scales_not_positive", "scale is", "scales are", "0, negative, infinite or NaN"),
+    (codes.DENORMAL_SCALE, "num_scales_denormal", "scale is", "scales are", "below 2^-126, which CPUs may take for 0"),
+    (codes.BAD_ZERO_POINT, "num_zero_points_outside", "zero point lies", "zero points lie", "outside its codes"),
+    (codes.BAD_ZERO_POINT, "num_zero_points_fractional", "zero point is", "zero points are", "not integral"),
+    (codes.BIAS_SCALE, "num_scales_not_product", "scale is", "scales are", "not the input's scale times the weight's"),
+    (
+        codes.BIAS_RANGE,
+        "num_biases_outside",
+        "value does",
+        "values do",
+        "not fit int32 in units of input scale times weight scale",
+    ),
+    (codes.DEAD_CHANNEL, "num_dead_channels", "output channel has", "output channels have", "no code but that of 0.0"),
+    (codes.NOT_FINITE, "num_values_not_finite", "value is", "values are", "infinite or NaN"),
 )
-"""What is counted while a tensor is measured: the code, the field of `Faults`, and the words behind the number."""
+"""What is counted while a tensor is measured: the code, the field of `Faults`, words for one, for more, for both."""
 
 
 def counted(node: NodeReport) -> Iterator[Finding]:
     """Yield what was found wrong in a tensor's numbers, with how many there are."""
-    for code, field, words in _COUNTED:
+    for code, field, of_one, of_more, words in _COUNTED:
         for tensor in node.tensors:
             number: int = getattr(tensor.faults, field)
             if number:
                 about = _zero_points(tensor) if code is codes.BAD_ZERO_POINT else ""
-                yield code.finding(f"{_of(tensor)}: {number} {words}{about}", node=node.name)
+                yield code.finding(
+                    f"{_of(tensor)}: {number} {of_one if number == 1 else of_more} {words}{about}", node=node.name
+                )
 
 
 def _zero_points(tensor: TensorReport) -> str:

@@ -86,7 +86,8 @@ def can_saturate(node: NodeReport, question: Question) -> Iterator[Finding]:
     if found.is_right:
         yield codes.PROVED_SAFE.finding(f"{setting}; no pair leaves it, {worst}", node=node.name)
     else:
-        channels = f"{found.bound.num_channels} output channels can pass its ends"
+        num = found.bound.num_channels
+        channels = f"{num} output channel{'' if num == 1 else 's'} can pass its ends"
         yield codes.CAN_SATURATE.finding(f"{setting}; {channels}, {worst}", node=node.name)
 
 

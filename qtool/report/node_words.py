@@ -108,15 +108,16 @@ def range_words(node: NodeReport) -> str:
     return word if node.reduce_range_origin is Origin.STAMPED else f"{word} ({node.reduce_range_origin.value})"
 
 
-def own_margins(node: NodeReport) -> tuple[Margin, ...]:
-    """Return the margins on the backends it was made for; on all where nothing says, or none of them is known here."""
+def own_margins(node: NodeReport, asked: str | None = None) -> tuple[Margin, ...]:
+    """Return the margins on the asked backend, else on those it was made for; on all where none of them is known."""
     margins = margins_of(node)
-    return tuple(margin for margin in margins if margin.backend in node.backends) or margins
+    backends = node.backends if asked is None else (asked,)
+    return tuple(margin for margin in margins if margin.backend in backends) or margins
 
 
-def worst_margin(node: NodeReport) -> Margin | None:
+def worst_margin(node: NodeReport, asked: str | None = None) -> Margin | None:
     """Return the smallest of its own margins; None where no kernel adds in int16, or the weight is not known."""
-    known = [margin for margin in own_margins(node) if margin.worst_pair_sum is not None]
+    known = [margin for margin in own_margins(node, asked) if margin.worst_pair_sum is not None]
     return max(known, key=lambda each: abs(each.worst_pair_sum or 0), default=None)
 
 

@@ -85,7 +85,7 @@ def fact_rows(report: Report) -> dict[str, str]:
         rows |= _stamp_rows(report, report.stamp)
     if report.stamp is not None or report.range_summary().num_nodes:
         rows["range"] = report.range_summary().text()
-    said = saturation_line(report.nodes)
+    said = saturation_line(report.nodes, report.target.backend if report.target.is_asked else None)
     if said:
         rows["saturation"] = said
     if report.duplicates:
@@ -137,14 +137,14 @@ def _stamp_rows(report: Report, stamp: Stamp) -> dict[str, str]:
     return rows
 
 
-def saturation_line(nodes: Sequence[NodeReport]) -> str:
+def saturation_line(nodes: Sequence[NodeReport], asked: str | None = None) -> str:
     """Return how many layers can leave int16 on a CPU without VNNI, and which comes nearest; empty if nothing is known.
 
-    A node counts by the backends it was made for, or by all where nothing says.
+    A node counts by the asked backend, else by those it was made for, or by all where nothing says.
     """
-    worst = [(margin, node) for node in nodes if (margin := worst_margin(node)) is not None]
+    worst = [(margin, node) for node in nodes if (margin := worst_margin(node, asked)) is not None]
     if not worst:
-        found = [margins for node in nodes if (margins := own_margins(node))]
+        found = [margins for node in nodes if (margins := own_margins(node, asked))]
         return _exact_words(found)
     num_bad = sum(bool(margin.num_channels) for margin, _ in worst)
     margin, node = max(worst, key=lambda each: abs(each[0].worst_pair_sum or 0))

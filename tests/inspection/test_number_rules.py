@@ -67,7 +67,7 @@ def test_case_25_scales_and_zero_points_of_any_dtype_are_numbers(scale, zero_poi
 
 def test_case_26_fractional_zero_points(monkeypatch):
     (finding,) = of_layer(monkeypatch, scale=(0.1, 0.1), codes=CODES[:2], zero_point=(0.4, 1.6), axis=0)
-    message = "weight fc.weight: 2 zero points are no integers: 0.4..1.6, and its codes are -128..127"
+    message = "weight fc.weight: 2 zero points are not integral: 0.4..1.6, and its codes are -128..127"
     assert finding == ("QT403", message)
     assert of_layer(monkeypatch, scale=(0.1, 0.1), codes=CODES[:2], zero_point=(0.0, 2.0), axis=0) == []
 
@@ -76,7 +76,7 @@ def test_case_27_zero_points_outside_their_codes(monkeypatch):
     (finding,) = of_layer(monkeypatch, zero_point=(200.0,))
     assert finding == (
         "QT403",
-        "weight fc.weight: 1 zero points lie outside its codes: 200, and its codes are -128..127",
+        "weight fc.weight: 1 zero point lies outside its codes: 200, and its codes are -128..127",
     )
     assert of_layer(monkeypatch, zero_point=(float("nan"),))[0][0] == "QT403"
     assert of_layer(monkeypatch, zero_point=(-128.0,)) == []
@@ -101,7 +101,7 @@ def test_scales_of_a_bias_are_compared_channel_by_channel(monkeypatch):
     bias = biased(made, np.int32([1, 2, 3, 4]), quantization=quantization(INT32, own, axis=0))
     made.layer("fc", CODES, scale=weight, axis=0, bias=bias)
     (finding,) = found(made, monkeypatch)
-    assert finding == ("QT404", "bias fc.bias: 1 scales are not the input's scale times the weight's")
+    assert finding == ("QT404", "bias fc.bias: 1 scale is not the input's scale times the weight's")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,8 @@ def test_case_15_a_bias_that_does_not_fit_int32(values, weight_scale, wanted, mo
     made = HandMade()
     codes = quantization(INT32, 0.5 * weight_scale) if values.dtype == np.int32 else None
     made.layer("fc", CODES[:2, :4], scale=weight_scale, input_scale=0.5, bias=biased(made, values, quantization=codes))
-    message = f"bias fc.bias: {wanted} values do not fit int32 in units of input scale times weight scale"
+    verb = "value does" if wanted == 1 else "values do"
+    message = f"bias fc.bias: {wanted} {verb} not fit int32 in units of input scale times weight scale"
     assert found(made, monkeypatch) == ([("QT405", message)] if wanted else [])
 
 
