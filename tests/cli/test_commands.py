@@ -238,7 +238,7 @@ def test_inspect_shows_a_mismatch(qtool, files):
 
 def test_inspect_of_a_file_without_a_stamp_is_never_ok(qtool, tmp_path):
     with zipfile.ZipFile(tmp_path / "model.pt", "w") as archive:
-        archive.writestr("model/data.pkl", b"\x80\x02.")
+        archive.writestr("model/data.pkl", b"\x80\x02}.")
     status, out, _ = qtool("inspect", tmp_path / "model.pt")
     assert status == 1
     assert "QT201" in out

@@ -14,6 +14,7 @@ from torch.ao.nn.quantized import Linear
 import qtool
 from qtool.cli.main import run
 from qtool.errors import QtoolError
+from qtool.readers.facts import FileKind
 
 COMMANDS = {
     "inspect": ["inspect", "{file}"],
@@ -81,6 +82,12 @@ FILES = {
     "a cut archive": (lambda m: exported(m)[:-100], "cut short"),
     "a picture": (lambda _: b"\x89PNG\r\n\x1a\n", "not a zip archive"),
 }
+INSPECTED = {
+    "an older state dict": "it is a checkpoint of torch.save",
+    "an older module": "it is a whole module, pickled",
+    "a pickle": "a pickle that torch.save did not write",
+}
+"""What inspect, which reads these, says of them in place of that."""
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +121,8 @@ def test_case_59_it_is_told_what_a_file_is_and_nothing_is_unpickled(name, comman
     out = tmp_path / "out.onnx"
     status, said = outcome(command, kept / f"{name}.pt", out, files / "model.yaml", capfd)
     assert status in ((1, 3) if command == "inspect" else (3,))
-    assert FILES[name][1] in said
+    wanted = INSPECTED.get(name, FILES[name][1]) if command == "inspect" else FILES[name][1]
+    assert wanted in said
     assert "Traceback" not in said
     assert not out.exists()
     assert not (kept / "marker").exists()
@@ -143,7 +151,7 @@ def test_case_58_inspect_tells_by_content_and_json_says_the_same(name, kept, cap
     status = run(["inspect", str(kept / f"{name}.pt"), "--json"])
     printed, said = capfd.readouterr()
     if status == 1:
-        assert json.loads(printed)["file"]["kind"] in {"module", "checkpoint", "torchscript", "pt2", "onnx"}
+        assert json.loads(printed)["file"]["kind"] in {*FileKind} - {"zip"}
     else:
         assert (status, printed) == (3, "")
         assert said.count("\n") == 1

@@ -226,6 +226,7 @@ def test_case_25_scale_and_zero_point_of_any_dtype():
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.s")
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # torch's own, of its quantized tensors
 def test_case_58_what_torch_refuses_by_default_is_named_and_the_rest_read():
     packed, tensors = saved(dynamic().state_dict()), saved(graph().state_dict())
     assert {risk.detail for risk in facts_of(packed).risks} == {"torch.ScriptObject"}
