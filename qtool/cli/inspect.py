@@ -101,7 +101,7 @@ def command(
     first = read_input(file)
     found: Report | Comparison
     if other is None:
-        found = inspect(first, **asked)
+        found = inspect(first, **asked, histograms=form in (Form.JSON, Form.HTML) or page is not None)
         is_fine = found.outcome is Outcome.OK
     else:
         from qtool.inspection.compare import Sameness

@@ -46,6 +46,7 @@ def inspect_file(
     on_host: bool = False,
     host: HostFacts | None = None,
     fail_on: Severity | str = Severity.ERROR,
+    histograms: bool = True,
 ) -> Report:
     """Return what a file says and holds, and where it does not fit the target.
 
@@ -57,6 +58,7 @@ def inspect_file(
         on_host: judge it for this machine: its CPU, and the engines that it has.
         host: facts of this machine; with them, a file that it would compute wrong is a finding.
         fail_on: `error`, or `warning` for an outcome that warnings spoil too.
+        histograms: count the values and scales of weights for histograms, which takes a part of the time.
 
     Raises:
         UsageError: the path cannot be read, a word is not known, or two of them exclude each other.
@@ -69,18 +71,18 @@ def inspect_file(
     """
     asked = settled(backend=backend, isa=isa, engine=engine, on_host=on_host, host=host, fail_on=fail_on)
     with opened_model(source) as model:
-        report, joined = _measured(model, asked)
+        report, joined = _measured(model, asked, histograms=histograms)
     findings = [*_findings(model.facts, report, joined), *_target_findings(report, asked)]
     # Stable: among findings of one severity the order of the rules and of the model stays.
     findings.sort(key=lambda finding: _SEVERITIES.index(finding.severity))
     return dataclasses.replace(report, findings=tuple(findings))
 
 
-def _measured(model: OpenModel, asked: Asked) -> tuple[Report, tuple[JoinedNode, ...]]:
+def _measured(model: OpenModel, asked: Asked, *, histograms: bool) -> tuple[Report, tuple[JoinedNode, ...]]:
     """Return the report without findings, and its nodes with both their sides."""
     file = model.facts
     stamp = file.stamp or recovered_stamp(file.graph.marks)
-    meter = Meter(model)
+    meter = Meter(model, histograms=histograms)
     stored = {tensor.place or tensor.name: tensor.num_elements for tensor in file.model.tensors}  # shared bytes once
     joined = joined_nodes(stamp, file, _measurer(meter))
     twice = duplicates(file.model.tensors, meter)

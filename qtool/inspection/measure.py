@@ -102,7 +102,7 @@ def _with_scales(meter: Meter, report: TensorReport, codes: Quantization | None)
         num_scales=scales.size,
         scale_min=float(finite.min()) if finite.size else None,
         scale_max=float(finite.max()) if finite.size else None,
-        scales=histogram(scales[is_positive], is_log=True) if scales.size > 1 else None,
+        scales=histogram(scales[is_positive], is_log=True) if meter.histograms and scales.size > 1 else None,
         faults=Faults(
             num_scales_not_positive=int((~is_positive).sum()),
             num_scales_denormal=int((is_positive & (scales < _SMALLEST_NORMAL)).sum()),

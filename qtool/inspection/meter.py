@@ -24,9 +24,14 @@ _MORE_BYTES: Final = 1 << 26
 
 
 class Meter:
-    """Reads the bytes of an open model, and no more than some times what its tensors take."""
+    """Reads the bytes of an open model, and no more than some times what its tensors take.
 
-    def __init__(self, model: OpenModel) -> None:
+    Attributes:
+        histograms: values and scales are to be counted for histograms too.
+    """
+
+    def __init__(self, model: OpenModel, *, histograms: bool = True) -> None:
+        self.histograms = histograms
         self._model = model
         self._is_archive = model.facts.kind not in _PLAIN
         places = {tensor.place for tensor in model.facts.model.tensors if tensor.place is not None}

@@ -71,7 +71,7 @@ def weigh(meter: Meter, node: Node, tensor: Tensor, ends: tuple[int, int] | None
     """
     if tensor.dtype not in _CODES:
         return _weigh_floats(meter, tensor)
-    sample = _Sample(tensor.num_elements)
+    sample = _Sample(tensor.num_elements if meter.histograms else 0)
     parts: list[Reach] = []
     is_in_first = node.is_weight_in_out and len(tensor.shape) == 2
     ends = ends if tensor.dtype == "int8" else None
@@ -135,7 +135,7 @@ def _outputs_first(weight: NDArray[Any], node: Node) -> NDArray[Any]:
 
 
 def _weigh_floats(meter: Meter, tensor: Tensor) -> Weighed:
-    sample, num_not_finite = _Sample(tensor.num_elements), 0
+    sample, num_not_finite = _Sample(tensor.num_elements if meter.histograms else 0), 0
     whole = None if tensor.strides is None else read_whole(meter, tensor)
     for flat in rows_of(meter, tensor, 1) if whole is None else [whole.reshape(-1)]:
         if flat.dtype.kind != "f":
@@ -146,17 +146,21 @@ def _weigh_floats(meter: Meter, tensor: Tensor) -> Weighed:
 
 
 class _Sample:
-    """Some of a tensor's values, evenly taken while it is read."""
+    """Some of a tensor's values, evenly taken while it is read; none where no elements are said to be wanted."""
 
     def __init__(self, num_elements: int) -> None:
+        self._is_wanted = num_elements > 0
         self._step = -(-num_elements // _SAMPLE) | 1  # odd, so that it is no multiple of most rows
         self._parts: list[NDArray[Any]] = []
 
     def add(self, flat: NDArray[Any]) -> None:
-        self._parts.append(flat[:: self._step].copy())
+        if self._is_wanted:
+            self._parts.append(flat[:: self._step].copy())
 
-    def of_codes(self, shift: int) -> Histogram:
+    def of_codes(self, shift: int) -> Histogram | None:
         """Return the histogram of int8 codes (`shift` 0) or uint8 codes (128), four of the 256 in each step."""
+        if not self._parts:
+            return None
         counts = np.bincount(np.concatenate(self._parts).view(np.uint8), minlength=256)
         ordered = counts if shift else np.roll(counts, _SIGN)
         low = 0 if shift else -_SIGN

@@ -23,6 +23,7 @@ def inspect(
     engine: str | None = None,
     on_host: bool = False,
     fail_on: str = "error",
+    histograms: bool = True,
 ) -> Report:
     """Return what a file says about itself, with a finding for everything that does not fit its target.
 
@@ -36,6 +37,7 @@ def inspect(
         engine: the torch engine it is to run on, here; in place of a backend.
         on_host: it is to run on this machine: its CPU counts, and the engines that torch's packages have here.
         fail_on: `error`, or `warning` for an outcome that warnings spoil too.
+        histograms: count the values and scales of weights for histograms, which takes a part of the time.
 
     Raises:
         UsageError: no such file, backend, engine or ISA, two that exclude each other, or the source is neither path
@@ -50,7 +52,14 @@ def inspect(
     _check_is_source(source)
     content = source if isinstance(source, bytes) else Path(source)
     return inspect_file(
-        content, backend=backend, isa=isa, engine=engine, on_host=on_host, host=host_facts(), fail_on=fail_on
+        content,
+        backend=backend,
+        isa=isa,
+        engine=engine,
+        on_host=on_host,
+        host=host_facts(),
+        fail_on=fail_on,
+        histograms=histograms,
     )
 
 
