@@ -233,3 +233,18 @@ def test_a_weight_whose_bytes_are_not_there_is_told_and_the_rest_is_measured(mon
     assert [finding.message for finding in report.findings if finding.code == "QT212"] == [
         "entry 'data/0' has 3 bytes, and a tensor reaches to byte 4096"
     ]
+
+
+def test_without_histograms_all_else_is_the_same(monkeypatch):
+    made = HandMade()
+    made.layer("fc", random_codes((8, 16)), scale=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8), input_scale=0.5)
+    drawn, bare = (inspected(made, monkeypatch, asked={"histograms": wanted}) for wanted in (True, False))
+    assert drawn.nodes[0].tensor(Role.WEIGHT).values
+    assert drawn.nodes[0].tensor(Role.WEIGHT).scales
+    nodes = tuple(
+        dataclasses.replace(
+            node, tensors=tuple(dataclasses.replace(tensor, values=None, scales=None) for tensor in node.tensors)
+        )
+        for node in drawn.nodes
+    )
+    assert dataclasses.replace(drawn, nodes=nodes) == bare
