@@ -42,7 +42,7 @@ _STAMP_CODES = {
 
 _KIND_WORDS = {
     FileKind.PT2: "an exported program",
-    FileKind.MODULE: "a whole module, pickled by torch.save and never unpickled here,",
+    FileKind.MODULE: "a whole module, pickled by torch.save (and never unpickled here)",
     FileKind.TORCHSCRIPT: "a TorchScript archive",
     FileKind.CHECKPOINT: "a checkpoint of torch.save",
     FileKind.ZIP: "a zip archive",
@@ -99,7 +99,8 @@ def is_all_float(file: FileFacts) -> bool:
 def _float_words(file: FileFacts) -> str:
     rounded = sum(node.compute is Compute.FAKE_QUANTIZED for node in file.model.nodes)
     if rounded:
-        return f"{rounded} nodes round their values as in training, and compute in float"
+        nodes = "1 node rounds its" if rounded == 1 else f"{rounded} nodes round their"
+        return f"{nodes} values as in training, and compute{'s' if rounded == 1 else ''} in float"
     return "all its layers compute in float"
 
 

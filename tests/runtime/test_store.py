@@ -171,7 +171,6 @@ def test_case_56_a_file_describes_itself(tmp_path):
     assert torch.equal(load(tmp_path / "prepared.pt2")(x), prepared(x))
 
 
-@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # torch's own, when it reads a quantized tensor
 def test_case_56_quantized_weights_do_not_load_into_a_float_model(tmp_path):
     state = {"0.weight": torch.quantize_per_tensor(torch.randn(4), 0.1, 0, torch.qint8)}
     torch.save(state, tmp_path / "int8.pth")

@@ -79,7 +79,6 @@ def test_a_state_dict_bit_for_bit(options):
 
 
 @BOTH_FORMS
-@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
 def test_a_quantized_state_dict_bit_for_bit(options):
     data = saved(eager().state_dict(), **options)
     expected = {name: value for name, value in torch.load(io.BytesIO(data)).items() if isinstance(value, torch.Tensor)}
@@ -226,7 +225,6 @@ def test_case_25_scale_and_zero_point_of_any_dtype():
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.s")
-@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # torch's own, of its quantized tensors
 def test_case_58_what_torch_refuses_by_default_is_named_and_the_rest_read():
     packed, tensors = saved(dynamic().state_dict()), saved(graph().state_dict())
     assert {risk.detail for risk in facts_of(packed).risks} == {"torch.ScriptObject"}
