@@ -59,6 +59,7 @@ def preload(file: Path) -> None:
     printed = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     run(["inspect", str(file), "--verbose"])
+    run(["inspect", str(file), str(file)])
     os.dup2(printed, 1)
 
 

@@ -109,7 +109,9 @@ def foreign(name):
     if name == "torchscript":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return saved(torch.jit.script(torch.ao.nn.quantized.Linear(4, 4)))
+            linear = torch.ao.nn.quantized.Linear(4, 4)  # whose weights are whatever lay in memory
+            linear.set_weight_bias(torch.quantize_per_tensor(torch.ones(4, 4), 1.0, 0, torch.qint8), None)
+            return saved(torch.jit.script(linear))
     weight = onnx.numpy_helper.from_array(Int8().codes.numpy(), "w")
     node = onnx.helper.make_node("MatMulInteger", ["x", "w"], ["y"])
     x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, [2, 4])

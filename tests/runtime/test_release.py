@@ -2,6 +2,7 @@
 
 import io
 import json
+import statistics
 import subprocess
 import sys
 import threading
@@ -256,5 +257,8 @@ def test_the_process_grows_less_by_what_is_released():
         return model
 
     run(release=True)  # what the first one alone allocates is not counted
-    kept, released = (growth_of(lambda release=release: run(release=release)) for release in (False, True))
-    assert kept - released == pytest.approx(num_bytes, rel=0.1)
+    saved_bytes = []
+    for _ in range(5):  # the allocator keeps some pages for itself now and then
+        kept, released = (growth_of(lambda release=release: run(release=release)) for release in (False, True))
+        saved_bytes.append(kept - released)
+    assert statistics.median(saved_bytes) == pytest.approx(num_bytes, rel=0.1)

@@ -96,14 +96,10 @@ def graph(*, observed=False):
 
 
 def dynamic(dtype=torch.qint8):
-    """Return a model that torch.ao quantized dynamically, packed for fbgemm: qnnpack has no layers in float16."""
+    """Return a model that torch.ao quantized dynamically."""
     torch.manual_seed(0)
-    before, torch.backends.quantized.engine = torch.backends.quantized.engine, "fbgemm"
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            return ao.quantize_dynamic(Recurrent().eval(), {nn.LSTM, nn.Linear, nn.LSTMCell}, dtype=dtype)
-    finally:
-        torch.backends.quantized.engine = before
+    with warnings.catch_warnings(action="ignore"):
+        return ao.quantize_dynamic(Recurrent().eval(), {nn.LSTM, nn.Linear, nn.LSTMCell}, dtype=dtype)
 
 
 def mlp():

@@ -109,7 +109,8 @@ def test_dynamic_layers_of_torch_take_half_the_range(engine):
 
 
 @pytest.mark.parametrize("is_module", [False, True])
-def test_float16_layers(is_module):
+def test_float16_layers(is_module, monkeypatch):
+    monkeypatch.setattr(torch.backends.quantized, "engine", "fbgemm")  # qnnpack has no layers in float16
     model = dynamic(torch.float16)
     data = saved(model if is_module else model.state_dict())
     for name in ("fc", "lstm._all_weight_values.0.param.ih", "cell._packed_weight_hh"):
