@@ -173,7 +173,7 @@ def test_case_60_a_checkpoint_of_training_is_not_quantized(monkeypatch):
     assert report.outcome is Outcome.NOT_QUANTIZED
     assert codes_of(report) == ["QT210", "QT409"]
     assert report.findings[0].message == (
-        "it is a checkpoint of torch.save: 1 nodes round their values as in training, and compute in float"
+        "it is a checkpoint of torch.save: 1 node rounds its values as in training, and computes in float"
     )
 
 
