@@ -235,7 +235,10 @@ class _Trace:
         other = step.arguments.get("other")
         if isinstance(other, float):
             return Traced(name="", factor=other, makers=value.makers, is_result=value.is_result)
-        scale = self._value(other).tensor
+        given = self._value(other)
+        if given.is_scale and value.is_result:
+            return value  # of an input quantized while running: its scale comes behind the product of codes
+        scale = given.tensor
         draft = value.makers[0] if len(value.makers) == 1 else None
         grid = draft.weight.grid if draft is not None and draft.is_layer and draft.weight is not None else None
         if scale is not None and grid is not None and grid.scale is None:
